@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a worker waits. `busy` never waits. `adaptive` goes on polling for a short spin after the last
+ * work, then sleeps until a descriptor is readable, a mailbox is rung, or a deadline is reached.
+ */
+#ifndef BELAY_HW_POLLER_H
+#define BELAY_HW_POLLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum poller_mode { POLLER_BUSY, POLLER_ADAPTIVE };
+
+struct poller;
+
+/* spin_ns: how long adaptive polls without work before it sleeps (0 = at once). */
+int poller_open(enum poller_mode mode, uint64_t spin_ns, struct poller **poller);
+void poller_close(struct poller *poller);
+
+/* Descriptor whose readability ends a sleep (level-triggered; not read here). */
+int poller_add(struct poller *poller, int descriptor);
+
+/* Ends the current or next sleep. Any thread; async-signal-safe; cheap when the owner is awake. */
+void poller_wake(struct poller *poller);
+
+/* Called once per iteration by the owner: `worked` says whether this iteration found anything;
+ * `deadline_ns` (monotonic) is when it must be awake again. Returns the time now. */
+uint64_t poller_rest(struct poller *poller, bool worked, uint64_t deadline_ns);
+
+#endif

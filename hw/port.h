@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A port: where datagrams come from and go to. Implementations: kernel UDP (hw/port_kernel.c); DPDK,
+ * RDMA and the simulator's have the same face. One owner thread per port; no call blocks.
+ *
+ * Buffers belong to the port. A received packet is valid until the next port_rx_burst on that port.
+ * A buffer from port_tx_buffer is the caller's until port_tx_push or the next port_tx_flush.
+ */
+#ifndef BELAY_HW_PORT_H
+#define BELAY_HW_PORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PORT_BURST_MAX = 64, PORT_DATAGRAM_BYTES_MAX = 1472 };
+
+/* IPv4 is stored IPv4-mapped. Same layout as struct wire_address. */
+struct port_address {
+    uint8_t ip[16];
+    uint16_t port; /* host order */
+    uint8_t zero[6];
+};
+
+struct port_packet {
+    const uint8_t *bytes; /* 8-byte aligned */
+    uint32_t length;
+    bool truncated; /* it was longer than PORT_DATAGRAM_BYTES_MAX; bytes hold its beginning */
+    struct port_address from;
+};
+
+struct port_counters {
+    uint64_t rx_packets, rx_bytes, rx_calls, rx_errors;
+    uint64_t tx_packets, tx_bytes, tx_calls, tx_errors, tx_dropped; /* kernel buffer full: dropped */
+};
+
+struct port;
+
+struct port_kernel_options {
+    struct port_address bind; /* port 0 = any free one */
+    uint32_t socket_buffer_bytes; /* asked for, both directions; 0 = the system's */
+    bool reuse_port;
+};
+
+/* 0 or a negative errno; *port owns its memory (allocated here, none later). */
+int port_kernel_open(const struct port_kernel_options *options, struct port **port);
+void port_close(struct port *port);
+
+/* The address bound to (with the real port number). */
+void port_local_address(const struct port *port, struct port_address *address);
+
+/* Receives up to `max` (<= PORT_BURST_MAX) packets; returns how many, 0 = none now. */
+uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max);
+
+/* A buffer of PORT_DATAGRAM_BYTES_MAX for one outgoing datagram; NULL = the burst is full, flush. */
+uint8_t *port_tx_buffer(struct port *port);
+
+/* Queues the buffer last taken, with its length and destination. */
+void port_tx_push(struct port *port, uint32_t length, const struct port_address *to);
+
+/* Sends what is queued. What the kernel does not take is dropped and counted (datagrams may be). */
+void port_tx_flush(struct port *port);
+
+/* For poller_add; -1 if the port cannot wake a sleeper. */
+int port_descriptor(const struct port *port);
+
+const struct port_counters *port_counters(const struct port *port);
+
+/* "127.0.0.1:7400", "[::1]:7400". Names are resolved (blocking: not on a worker). 0 or negative
+ * errno. */
+int port_address_parse(const char *text, struct port_address *address);
+enum { PORT_ADDRESS_TEXT_BYTES = 64 };
+void port_address_format(const struct port_address *address, char text[PORT_ADDRESS_TEXT_BYTES]);
+bool port_address_equal(const struct port_address *a, const struct port_address *b);
+
+#endif
