@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A node: the workers, their shards and the data directory, as one thing to start and stop. This is
+ * the face of the data plane towards belayd (mgmt/), which fills in the options once, validated.
+ */
+#ifndef BELAY_DATAPLANE_NODE_H
+#define BELAY_DATAPLANE_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dataplane/machine/lock_machine.h"
+#include "hw/poller.h"
+#include "hw/port.h"
+
+enum { NODE_MEMBERS_MAX = 5, NODE_WORKERS_MAX = 64, NODE_PATH_BYTES_MAX = 512 };
+
+struct node_member {
+    uint16_t node;              /* 1..members_count, as in every node's configuration */
+    struct port_address client; /* worker i listens on port + i */
+    struct port_address peer;   /* UDP: worker i on port + i; TCP, same number: snapshot transfer */
+};
+
+enum node_durability { NODE_DISK = 0, NODE_MEMORY = 1 };
+
+struct node_options {
+    uint16_t node; /* which of the members this is */
+    uint16_t members_count; /* 1, 3 or 5 */
+    struct node_member members[NODE_MEMBERS_MAX];
+    uint16_t shards;  /* of the cluster; fixed at bootstrap */
+    uint16_t workers; /* of this node; may change at a restart */
+    enum node_durability durability;
+    char data_directory[NODE_PATH_BYTES_MAX];
+    uint8_t cluster_key[WIRE_MAC_KEY_BYTES]; /* peers' MAC; equal on every node */
+    struct lock_limits limits;               /* per shard */
+
+    enum poller_mode polling;
+    uint64_t spin_ns;     /* adaptive */
+    int32_t first_core;   /* pin worker i to first_core + i; -1 = do not pin */
+    bool hugepages;       /* try them */
+
+    uint64_t heartbeat_ns;
+    uint64_t election_timeout_ns;
+    uint64_t stamp_interval_ns; /* while a deadline is pending */
+    bool lease_reads;
+    uint32_t lease_drift_ppm;
+
+    uint64_t ring_bytes;        /* log ring per shard; power of two; equal on every node */
+    uint32_t entries_max;       /* log entries in a ring; power of two */
+    uint32_t ship_window_bytes;
+    uint64_t wal_segment_bytes; /* per worker */
+    uint32_t wal_segments;
+    uint32_t socket_buffer_bytes;
+};
+
+/* Defaults for everything but members, node, data directory and key. */
+void node_options_defaults(struct node_options *options);
+
+/* NULL if sound, else a sentence: which option, what was found, what is expected. */
+const char *node_options_check(const struct node_options *options);
+
+/* Bytes of each part, for --check-config. */
+struct node_memory {
+    uint64_t total;
+    struct lock_memory machine; /* one shard */
+    uint64_t ring;              /* one shard, log ring and slots */
+    uint64_t shard_other;
+    uint64_t worker_other; /* buffers, ports, mailboxes, WAL frames of one worker */
+};
+struct node_memory node_memory_of(const struct node_options *options);
+
+struct node;
+
+enum node_state { NODE_STARTING = 0, NODE_RUNNING = 1, NODE_STEPPING_DOWN = 2, NODE_STOPPING = 3 };
+
+/* Locks and reads the data directory, recovers, opens ports, starts the workers and the snapshot
+ * thread. Returns once the ports are open (formation of the cluster and elections go on in the
+ * background). 0 or a negative errno with a sentence in error (error_bytes > 0). */
+int node_start(const struct node_options *options, struct node **node, char *error,
+               size_t error_bytes);
+
+/* Gives up leadership, finishes what is in flight, stops the threads, syncs, frees everything. */
+void node_stop(struct node *node);
+
+enum node_state node_state(const struct node *node);
+
+/* True once every shard of this node knows a leader (readiness). Any thread. */
+bool node_ready(const struct node *node);
+
+/* Becomes readable when the node cannot go on (disk failed): the process must end with an error. */
+int node_failure_descriptor(const struct node *node);
+const char *node_failure_text(const struct node *node);
+
+#endif
