@@ -7,7 +7,7 @@
 #ifndef BELAY_MGMT_SNAPSHOTS_H
 #define BELAY_MGMT_SNAPSHOTS_H
 
-#include "dataplane/node.h"
+#include "dataplane/options.h"
 #include "dataplane/snapshot_mail.h"
 #include "hw/mailbox.h"
 #include "hw/poller.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A node: the workers, their shards and the data directory, as one thing to start and stop. This is
- * the face of the data plane towards belayd (mgmt/), which fills in the options once, validated.
+ * A node's options: everything that is decided once, at start. mgmt/config.c fills them in from
+ * file, flags and environment; workers and shards only read them.
  */
-#ifndef BELAY_DATAPLANE_NODE_H
-#define BELAY_DATAPLANE_NODE_H
+#ifndef BELAY_DATAPLANE_OPTIONS_H
+#define BELAY_DATAPLANE_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,27 +68,5 @@ struct node_memory {
     uint64_t worker_other; /* buffers, ports, mailboxes, WAL frames of one worker */
 };
 struct node_memory node_memory_of(const struct node_options *options);
-
-struct node;
-
-enum node_state { NODE_STARTING = 0, NODE_RUNNING = 1, NODE_STEPPING_DOWN = 2, NODE_STOPPING = 3 };
-
-/* Locks and reads the data directory, recovers, opens ports, starts the workers and the snapshot
- * thread. Returns once the ports are open (formation of the cluster and elections go on in the
- * background). 0 or a negative errno with a sentence in error (error_bytes > 0). */
-int node_start(const struct node_options *options, struct node **node, char *error,
-               size_t error_bytes);
-
-/* Gives up leadership, finishes what is in flight, stops the threads, syncs, frees everything. */
-void node_stop(struct node *node);
-
-enum node_state node_state(const struct node *node);
-
-/* True once every shard of this node knows a leader (readiness). Any thread. */
-bool node_ready(const struct node *node);
-
-/* Becomes readable when the node cannot go on (disk failed): the process must end with an error. */
-int node_failure_descriptor(const struct node *node);
-const char *node_failure_text(const struct node *node);
 
 #endif
