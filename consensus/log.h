@@ -80,6 +80,8 @@ struct log {
     uint64_t last_stamp_ns;
     uint64_t end;      /* position after the last entry */
     uint64_t received; /* end <= received: contiguous bytes written by log_write() beyond end */
+    uint64_t reserved_position; /* where the open reservation's payload lies, less the header */
+    uint64_t reserved_bytes;    /* its largest payload + 1; 0 = no reservation is open */
 };
 
 /* Bytes of memory that log_init needs. ring_bytes and slots_count: powers of two. */

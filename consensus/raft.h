@@ -95,9 +95,12 @@ struct raft_message {
     uint64_t log_term;
     uint64_t grant;    /* number of the attach this belongs to */
     uint64_t commit;   /* leader's commit index, or the follower's */
-    uint64_t round;    /* heartbeat round, echoed: ReadIndex, check-quorum, leader lease */
-    uint64_t position; /* ATTACH: where shipping starts; ACK: contiguous bytes received */
-    uint64_t limit;    /* ATTACH_REPLY, ACK, HEARTBEAT_REPLY: the follower's log_limit() */
+    uint64_t round;    /* heartbeat round, echoed: ReadIndex, check-quorum, leader lease.
+                          ATTACH: term of the leader's entry at index + 1, 0 = it has none */
+    uint64_t position; /* ATTACH, granted ATTACH_REPLY: where shipping starts; ACK and
+                          HEARTBEAT_REPLY: contiguous bytes received */
+    uint64_t limit;    /* ATTACH_REPLY, ACK, HEARTBEAT_REPLY: the follower's log_limit().
+                          ATTACH, HEARTBEAT, SNAPSHOT_NEEDED: the leader's node */
 };
 
 enum raft_message_flags { RAFT_MSG_GRANTED = 1, RAFT_MSG_TRANSFER = 2, RAFT_MSG_RETRANSMIT = 4 };
@@ -131,7 +134,9 @@ enum raft_event_kind {
     RAFT_EV_READ,         /* .read.context */
     RAFT_EV_CHANGE,       /* .change: one-at-a-time membership change (4.1, 4.2.1) */
     RAFT_EV_TRANSFER,     /* .progress.peer: leadership to it; 0 = whoever is best */
-    RAFT_EV_SNAPSHOT_INSTALLED, /* .snapshot: the state machine now holds it; log_reset it */
+    RAFT_EV_SNAPSHOT_INSTALLED, /* .snapshot: the state machine now holds it (and, disk durability,
+                                   so does the disk); the core resets the log. base.index 0: the
+                                   fetch was given up, the state is what it was */
     RAFT_EV_SNAPSHOT_SAVED,     /* .progress.index: a durable snapshot stands for the log up to it */
     RAFT_EV_STEP_DOWN,          /* disk full or shutting down: give up leadership, do not campaign */
 };
@@ -153,6 +158,8 @@ struct raft_event {
             uint64_t index;
             uint64_t term;
             uint64_t grant;
+            uint64_t commit; /* RECEIVED: the leader's commit index as shipped with the bytes, or 0 */
+            bool one_sided;  /* GRANTED: the leader writes the ring itself; false: messages */
         } progress;
         struct {
             uint64_t context;
@@ -183,7 +190,8 @@ enum raft_effect_kind {
     RAFT_FX_ROLE,            /* .role: role, term or known leader changed */
     RAFT_FX_CONFIGURATION,   /* .configuration: in force now (takes effect on append) */
     RAFT_FX_NEED_SNAPSHOT,   /* .snapshot.peer: leader: its log needs a snapshot to be sent */
-    RAFT_FX_FETCH_SNAPSHOT,  /* .snapshot.peer: follower: get one from the leader; install; report */
+    RAFT_FX_FETCH_SNAPSHOT,  /* .snapshot.peer: follower: get one from the leader; install; report.
+                                Repeated when it takes long: harmless while one is under way */
     RAFT_FX_READ_READY,      /* .read: serve once applied >= index */
     RAFT_FX_READ_FAILED,     /* .read: not leader, or stepped down meanwhile */
     RAFT_FX_CHANGE_REFUSED,  /* .refused: why */
@@ -219,6 +227,7 @@ struct raft_effect {
             uint64_t leader;
             uint64_t number;
             uint64_t position; /* first byte that will be written */
+            uint64_t term;     /* the leader's; (term, number) names a grant */
         } grant;
         struct {
             enum raft_role role;
@@ -291,6 +300,7 @@ struct raft_view {
     uint64_t applied_index;
     uint64_t last_index;
     uint64_t durable_index;
+    uint64_t ignored; /* events and messages that came too late or do not belong here */
     bool ready; /* leader whose term's no-op is committed: may serve */
     uint64_t last_leader_contact_ns; /* follower: now_ns of the last valid leader message */
     const struct raft_configuration *configuration;
