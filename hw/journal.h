@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The journal: structured log lines on standard error, one write(2) each, whole even with several
- * threads. Text for people ("12.345678 info worker=0 shard=3 event=role role=leader term=7"), JSON
+ * threads. Text for people ("12.345678 info event=role worker=0 shard=3 role=leader term=7"), JSON
  * for machines. Never on the request path; a line costs a system call.
  */
 #ifndef BELAY_HW_JOURNAL_H

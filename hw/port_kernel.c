@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernel's UDP as a port: one non-blocking socket, datagrams in bursts by recvmmsg and
+ * sendmmsg, all buffers and headers laid out once. See hw/port.h.
+ */
+#include "hw/port.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdalign.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "hw/port_socket.h"
+
+enum { BUFFER_BYTES = 1536 }; /* whole cache lines */
+static_assert(BUFFER_BYTES >= (int)PORT_DATAGRAM_BYTES_MAX && BUFFER_BYTES % 64 == 0, "buffer");
+
+/* One direction's burst. messages[i] always points at vectors[i], addresses[i] and buffers[i]. */
+struct port_burst {
+    struct mmsghdr messages[PORT_BURST_MAX];
+    struct iovec vectors[PORT_BURST_MAX];
+    struct sockaddr_storage addresses[PORT_BURST_MAX];
+    alignas(64) uint8_t buffers[PORT_BURST_MAX][BUFFER_BYTES];
+};
+
+struct port {
+    int descriptor;
+    bool ipv4;          /* the socket is AF_INET */
+    uint32_t tx_queued; /* messages[0..tx_queued) of tx wait for the flush; <= PORT_BURST_MAX */
+    uint32_t rx_used;   /* headers of rx that the last receive call changed */
+    struct port_address local;
+    struct port_counters counters;
+    struct port_burst rx;
+    struct port_burst tx;
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int set_option(int descriptor, int level, int name, int value)
+{
+    return setsockopt(descriptor, level, name, &value, sizeof value) < 0 ? -errno : 0;
+}
+
+/* DF on every datagram and no belief in path MTUs that strangers' ICMP messages claim: we keep
+ * below every path's MTU ourselves, and a fragment lost is a datagram lost. */
+static int forbid_fragments(int descriptor, bool ipv4)
+{
+    if (ipv4)
+        return set_option(descriptor, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+    int result = set_option(descriptor, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+    if (result == 0) /* the IPv4-mapped half of a dual-stack socket */
+        (void)set_option(descriptor, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+    return result;
+}
+
+static int configure(struct port *port, const struct port_kernel_options *options)
+{
+    int descriptor = port->descriptor;
+    int result = 0;
+    if (!port->ipv4)
+        result = set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (result == 0)
+        result = forbid_fragments(descriptor, port->ipv4);
+    if (result == 0 && options->reuse_port)
+        result = set_option(descriptor, SOL_SOCKET, SO_REUSEPORT, 1);
+    if (result == 0 && options->socket_buffer_bytes > 0) {
+        int bytes = options->socket_buffer_bytes > INT32_MAX / 2
+                        ? INT32_MAX / 2
+                        : (int)options->socket_buffer_bytes;
+        /* Beyond net.core.?mem_max only root may go; others get as much as they may have. */
+        if (set_option(descriptor, SOL_SOCKET, SO_RCVBUFFORCE, bytes) < 0)
+            result = set_option(descriptor, SOL_SOCKET, SO_RCVBUF, bytes);
+        if (result == 0 && set_option(descriptor, SOL_SOCKET, SO_SNDBUFFORCE, bytes) < 0)
+            result = set_option(descriptor, SOL_SOCKET, SO_SNDBUF, bytes);
+    }
+    return result;
+}
+
+static int bind_to(struct port *port, const struct port_address *address)
+{
+    struct sockaddr_storage storage = {0};
+    socklen_t length = port_address_to_socket(address, port->ipv4, &storage);
+    if (bind(port->descriptor, (struct sockaddr *)&storage, length) < 0)
+        return -errno;
+    length = sizeof storage;
+    if (getsockname(port->descriptor, (struct sockaddr *)&storage, &length) < 0)
+        return -errno;
+    return port_address_from_socket(&storage, &port->local) ? 0 : -EAFNOSUPPORT;
+}
+
+static void lay_out(struct port_burst *burst, size_t vector_bytes)
+{
+    for (uint32_t i = 0; i < PORT_BURST_MAX; i++) {
+        burst->vectors[i] = (struct iovec){.iov_base = burst->buffers[i], .iov_len = vector_bytes};
+        burst->messages[i].msg_hdr = (struct msghdr){.msg_iov = &burst->vectors[i],
+                                                     .msg_iovlen = 1,
+                                                     .msg_name = &burst->addresses[i],
+                                                     .msg_namelen = sizeof burst->addresses[i]};
+    }
+}
+
+int port_kernel_open(const struct port_kernel_options *options, struct port **port)
+{
+    struct port *opened = aligned_alloc(alignof(struct port), sizeof *opened);
+    if (opened == NULL)
+        return -ENOMEM;
+    memset(opened, 0, sizeof *opened); /* also brings the pages in, before anybody is in a hurry */
+    opened->ipv4 = port_address_is_ipv4(&options->bind);
+    lay_out(&opened->rx, PORT_DATAGRAM_BYTES_MAX);
+    lay_out(&opened->tx, 0);
+    opened->descriptor =
+        socket(opened->ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int result = opened->descriptor < 0 ? -errno : configure(opened, options);
+    if (result == 0)
+        result = bind_to(opened, &options->bind);
+    if (result < 0) {
+        port_close(opened);
+        return result;
+    }
+    *port = opened;
+    return 0;
+}
+
+void port_close(struct port *port)
+{
+    if (port == NULL)
+        return;
+    if (port->descriptor >= 0)
+        close(port->descriptor);
+    free(port);
+}
+
+void port_local_address(const struct port *port, struct port_address *address)
+{
+    *address = port->local;
+}
+
+int port_descriptor(const struct port *port)
+{
+    return port->descriptor;
+}
+
+const struct port_counters *port_counters(const struct port *port)
+{
+    return &port->counters;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max)
+{
+    assert(max <= PORT_BURST_MAX);
+    struct port_burst *rx = &port->rx;
+    for (uint32_t i = 0; i < port->rx_used; i++) /* the kernel wrote the lengths it used */
+        rx->messages[i].msg_hdr.msg_namelen = sizeof rx->addresses[i];
+    port->rx_used = 0;
+    port->counters.rx_calls++;
+    int received = recvmmsg(port->descriptor, rx->messages, max, MSG_DONTWAIT, NULL);
+    if (received <= 0) {
+        if (received < 0 && errno != EAGAIN && errno != EINTR)
+            port->counters.rx_errors++;
+        return 0;
+    }
+    port->rx_used = (uint32_t)received;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < port->rx_used; i++) {
+        struct port_packet *packet = &packets[count];
+        packet->bytes = rx->buffers[i];
+        packet->length = rx->messages[i].msg_len;
+        packet->truncated = (rx->messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0;
+        port->counters.rx_bytes += packet->length;
+        if (port_address_from_socket(&rx->addresses[i], &packet->from))
+            count++;
+        else
+            port->counters.rx_errors++;
+    }
+    port->counters.rx_packets += count;
+    return count;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+uint8_t *port_tx_buffer(struct port *port)
+{
+    return port->tx_queued < PORT_BURST_MAX ? port->tx.buffers[port->tx_queued] : NULL;
+}
+
+void port_tx_push(struct port *port, uint32_t length, const struct port_address *to)
+{
+    uint32_t at = port->tx_queued;
+    assert(at < PORT_BURST_MAX && length <= PORT_DATAGRAM_BYTES_MAX);
+    uint32_t name_bytes = port_address_to_socket(to, port->ipv4, &port->tx.addresses[at]);
+    if (name_bytes == 0) { /* IPv6 from an IPv4 socket: the buffer is simply used again */
+        port->counters.tx_errors++;
+        return;
+    }
+    port->tx.messages[at].msg_hdr.msg_namelen = name_bytes;
+    port->tx.vectors[at].iov_len = length;
+    port->tx_queued = at + 1;
+}
+
+void port_tx_flush(struct port *port)
+{
+    struct port_counters *counters = &port->counters;
+    uint32_t at = 0;
+    while (at < port->tx_queued) {
+        counters->tx_calls++;
+        int sent =
+            sendmmsg(port->descriptor, port->tx.messages + at, port->tx_queued - at, MSG_DONTWAIT);
+        if (sent > 0) {
+            for (uint32_t i = 0; i < (uint32_t)sent; i++)
+                counters->tx_bytes += port->tx.vectors[at + i].iov_len;
+            counters->tx_packets += (uint32_t)sent;
+            at += (uint32_t)sent;
+        } else if (errno == EAGAIN || errno == ENOBUFS) {
+            counters->tx_dropped += port->tx_queued - at;
+            break;
+        } else if (errno != EINTR) {
+            /* The error belongs to the first datagram (no route, refused, too long): pass it by. */
+            counters->tx_errors++;
+            at++;
+        }
+    }
+    port->tx_queued = 0;
+}
