@@ -1,0 +1,8 @@
+if(TARGET belay_hw)
+  find_package(Threads REQUIRED)
+  belay_unit_test(test_port belay_hw)
+  belay_unit_test(test_arena belay_hw)
+  belay_unit_test(test_journal belay_hw)
+  belay_plain_test(test_mailbox belay_hw Threads::Threads)
+  belay_plain_test(test_poller belay_hw Threads::Threads)
+endif()
