@@ -452,6 +452,9 @@ Test(reply, counted_ones)
     spoil_each(map, maps, wire_judge_reply, "map");
     map->shards = 4;
     cr_assert_not(wire_judge_reply(&map->item), "a page beyond the shards");
+    map->shards = 5;
+    map->from = 5;
+    cr_assert_not(wire_judge_reply(&map->item), "a page that starts at the end");
     map->shards = WIRE_SHARDS_MAX + 1;
     cr_assert_not(wire_judge_reply(&map->item));
 }
