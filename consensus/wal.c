@@ -344,7 +344,9 @@ int64_t wal_add_state(struct wal_writer *writer, const struct wal_replica *state
     struct wal_slot *slot = NULL;
     int error;
 
-    if (state->replica_id == 0 || state->configuration_bytes > RAFT_CONFIGURATION_BYTES_MAX) {
+    if (state->replica_id == 0 || state->base.index == UINT64_MAX ||
+        state->base.position % 8 != 0 ||
+        state->configuration_bytes > RAFT_CONFIGURATION_BYTES_MAX) {
         return -EINVAL;
     }
     if (wal_slot_find(writer, state->replica_id) != NULL) {
@@ -524,7 +526,7 @@ static int64_t wal_add_base(struct wal_writer *writer, enum wal_record_kind kind
         return -ENOENT;
     }
     if (base->index < slot->state.base.index || base->index == UINT64_MAX ||
-        configuration_bytes > RAFT_CONFIGURATION_BYTES_MAX) {
+        base->position % 8 != 0 || configuration_bytes > RAFT_CONFIGURATION_BYTES_MAX) {
         return -EINVAL;
     }
     error = wal_make_room(writer, bytes, 0);

@@ -231,14 +231,13 @@ struct wal_recovered {
 int wal_scan(const struct wal_reader *reader, struct wal_recovered *out);
 
 enum wal_record_kind {
-    WAL_RECORD_REPLICA = 1,
-    WAL_RECORD_STATE = 2,
-    WAL_RECORD_HARD = 3,
-    WAL_RECORD_ENTRIES = 4,
-    WAL_RECORD_CUT = 5,
-    WAL_RECORD_SNAPSHOT = 6,
-    WAL_RECORD_INSTALL = 7,
-    WAL_RECORD_DROP = 8,
+    WAL_RECORD_STATE = 1,
+    WAL_RECORD_HARD = 2,
+    WAL_RECORD_ENTRIES = 3,
+    WAL_RECORD_CUT = 4,
+    WAL_RECORD_SNAPSHOT = 5,
+    WAL_RECORD_INSTALL = 6,
+    WAL_RECORD_DROP = 7,
 };
 
 struct wal_record_view {
@@ -247,7 +246,6 @@ struct wal_record_view {
     uint64_t replica_id;
     uint64_t sequence; /* of its frame */
     union {
-        uint16_t shard;           /* REPLICA */
         struct wal_replica state; /* STATE; SNAPSHOT and INSTALL: base and configuration only */
         struct raft_hard_state hard;
         uint64_t first_index_removed;

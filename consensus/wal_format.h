@@ -45,12 +45,6 @@ static_assert(sizeof(struct wal_record) == 16, "wal_record is 16 bytes");
 
 enum { WAL_FLAG_HEAD = 1 }; /* STATE: repeats what is known */
 
-struct wal_body_replica {
-    uint16_t shard;
-    uint16_t zero[3];
-};
-static_assert(sizeof(struct wal_body_replica) == 8, "wal_body_replica is 8 bytes");
-
 struct wal_body_base { /* SNAPSHOT, INSTALL; the configuration follows, zero-filled to 8 */
     uint16_t configuration_bytes;
     uint16_t zero[3];
