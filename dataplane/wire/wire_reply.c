@@ -152,12 +152,25 @@ static bool judge_lost(const struct wire_item *item)
            all_zero(lost->zero, sizeof(lost->zero));
 }
 
+/* About the datagram as a whole, so only what can be wrong with one as a whole. */
 static bool judge_notice(const struct wire_item *item)
 {
     const struct wire_node_notice *notice = (const struct wire_node_notice *)item;
 
-    return item->bytes == sizeof(*notice) &&
-           (item->status != WIRE_CHALLENGE || notice->cookie != 0);
+    if (item->bytes != sizeof(*notice))
+        return false;
+    switch (item->status) {
+    case WIRE_CHALLENGE:
+        return notice->cookie != 0;
+    case WIRE_WRONG_VERSION:
+    case WIRE_WRONG_CLUSTER:
+    case WIRE_BAD_REQUEST:
+    case WIRE_DENIED:
+    case WIRE_UNAVAILABLE:
+        return true;
+    default:
+        return false;
+    }
 }
 
 static bool judge_map(const struct wire_item *item)

@@ -408,6 +408,13 @@ Test(reply, fixed_ones)
     spoil_each(&notice, notices, wire_judge_reply, "notice");
     notice.cookie = 0;
     cr_assert_not(wire_judge_reply(&notice.item), "a challenge without a cookie");
+    for (unsigned status = 0; status < 256; status++) {
+        notice.item.status = (uint16_t)status;
+        bool known = status == WIRE_WRONG_VERSION || status == WIRE_WRONG_CLUSTER ||
+                     status == WIRE_BAD_REQUEST || status == WIRE_DENIED ||
+                     status == WIRE_UNAVAILABLE;
+        cr_assert_eq(wire_judge_reply(&notice.item), known, "notice %u", status);
+    }
 
     struct wire_problem problem = {.reply = reply_of(WIRE_OP_RENEW, WIRE_OVER_LIMIT, 40)};
     const struct range problems[] = {REPLY_FREE, {24, 26}, {32, 40}, {0}};
