@@ -42,6 +42,7 @@ struct snapshot_encoder {
     uint64_t chain; /* checksum of the part before */
     uint64_t blocks;
     uint64_t bytes;
+    uint64_t index; /* of the base */
 };
 
 /* Writes the header; returns its length (a multiple of 8). */
