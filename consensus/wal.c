@@ -310,14 +310,39 @@ static int wal_full_error(const struct wal_writer *writer)
     return -ENOSPC;
 }
 
-/* Makes sure that the frame being filled has room for a record of `bytes`. `kept_free`: segments
- * that must stay free beside the one written, 1 for entries. */
-static int wal_make_room(struct wal_writer *writer, size_t bytes, uint32_t kept_free)
-{
-    const struct wal_buffer *buffer = wal_filling(writer);
-    bool begins = buffer->filled == 0;
-    uint32_t wanted = kept_free + (begins && wal_segment_is_full(writer) ? 1 : 0);
+/* Who may use the last room of a WAL that fills up: each kind leaves some to those below it. */
+enum wal_claim {
+    WAL_CLAIM_ENTRIES, /* leave a whole segment */
+    WAL_CLAIM_STATE,   /* votes, new replicas: leave half of the last segment */
+    WAL_CLAIM_FREEING, /* snapshots, cuts, drops: what makes room again */
+};
 
+static bool wal_claim_fits(const struct wal_writer *writer, enum wal_claim claim)
+{
+    const struct wal_buffer *buffer = &writer->buffers[writer->filling];
+    bool begins = buffer->filled == 0;
+    bool opens = begins && wal_segment_is_full(writer);
+    uint64_t offset = opens ? 0 : begins ? writer->next_offset : buffer->offset;
+    uint32_t left = wal_free_segments(writer);
+
+    if (opens && left == 0) {
+        return false;
+    }
+    left -= opens ? 1 : 0;
+    switch (claim) {
+    case WAL_CLAIM_ENTRIES:
+        return left > 0;
+    case WAL_CLAIM_STATE:
+        return left > 0 || offset < writer->options.segment_bytes / 2;
+    case WAL_CLAIM_FREEING:
+        break;
+    }
+    return true;
+}
+
+/* Makes sure that the frame being filled has room for a record of `bytes`. */
+static int wal_make_room(struct wal_writer *writer, size_t bytes, enum wal_claim claim)
+{
     if (writer->error != 0) {
         return writer->error;
     }
@@ -325,13 +350,13 @@ static int wal_make_room(struct wal_writer *writer, size_t bytes, uint32_t kept_
         writer->options.frame_bytes_max - sizeof(struct wal_frame) - wal_head_bytes(writer)) {
         return -EMSGSIZE;
     }
-    if (wal_free_segments(writer) < wanted) {
+    if (!wal_claim_fits(writer, claim)) {
         return wal_full_error(writer);
     }
     if (wal_room(writer) < bytes) {
         return -ENOBUFS;
     }
-    if (begins) {
+    if (wal_filling(writer)->filled == 0) {
         wal_begin_frame(writer);
     }
     return 0;
@@ -360,7 +385,7 @@ int64_t wal_add_state(struct wal_writer *writer, const struct wal_replica *state
     if (slot == NULL) {
         return -E2BIG;
     }
-    error = wal_make_room(writer, wal_state_bytes(state), 0);
+    error = wal_make_room(writer, wal_state_bytes(state), WAL_CLAIM_STATE);
     if (error != 0) {
         return error;
     }
@@ -395,7 +420,7 @@ int64_t wal_add_hard(struct wal_writer *writer, uint64_t replica_id, uint64_t te
          vote != slot->state.hard.vote)) {
         return -EINVAL;
     }
-    error = wal_make_room(writer, bytes, 0);
+    error = wal_make_room(writer, bytes, WAL_CLAIM_STATE);
     if (error != 0) {
         return error;
     }
@@ -427,7 +452,7 @@ int64_t wal_add_entries(struct wal_writer *writer, uint64_t replica_id,
         first != slot->last_index + 1) {
         return -EINVAL;
     }
-    error = wal_make_room(writer, sizeof(struct wal_record) + bytes, 1);
+    error = wal_make_room(writer, sizeof(struct wal_record) + bytes, WAL_CLAIM_ENTRIES);
     if (error != 0) {
         return error;
     }
@@ -502,7 +527,7 @@ int64_t wal_add_cut(struct wal_writer *writer, uint64_t replica_id, uint64_t fir
     if (first_index_removed <= slot->state.base.index) {
         return -EINVAL;
     }
-    error = wal_make_room(writer, bytes, 0);
+    error = wal_make_room(writer, bytes, WAL_CLAIM_FREEING);
     if (error != 0) {
         return error;
     }
@@ -529,7 +554,7 @@ static int64_t wal_add_base(struct wal_writer *writer, enum wal_record_kind kind
         base->position % 8 != 0 || configuration_bytes > RAFT_CONFIGURATION_BYTES_MAX) {
         return -EINVAL;
     }
-    error = wal_make_room(writer, bytes, 0);
+    error = wal_make_room(writer, bytes, WAL_CLAIM_FREEING);
     if (error != 0) {
         return error;
     }
@@ -587,7 +612,7 @@ int64_t wal_drop_replica(struct wal_writer *writer, uint64_t replica_id)
     if (slot == NULL) {
         return -ENOENT;
     }
-    error = wal_make_room(writer, sizeof(struct wal_record), 0);
+    error = wal_make_room(writer, sizeof(struct wal_record), WAL_CLAIM_FREEING);
     if (error != 0) {
         return error;
     }

@@ -100,12 +100,12 @@ struct wal_writer *wal_writer_init(void *memory, const struct wal_options *optio
  * (nothing was added):
  *   -ENOBUFS   does not fit now: take wal_next_write() and/or wait for wal_written(), then repeat
  *   -ENOSPC    the WAL is full: replicas in wal_pressure() must save snapshots first. Entries are
- *              refused one segment earlier than the rest, so that wal_add_snapshot(), which frees
- *              segments, and votes still find room
- *   -EMSGSIZE  would not fit in an empty frame either: split (wal_entries_bytes_max)
- *   -ENOENT    replica not hosted; -EEXIST already hosted; -E2BIG more than replicas_max
- *   -EINVAL    not whole, consecutive entries; a base or term that goes back; configuration too
- * long or the error that a write ended with: the writer is dead after it (never a retry). */
+ *              refused one segment early and votes half a segment early, so that what frees
+ * segments (snapshot, install, cut, drop) still finds room -EMSGSIZE  would not fit in an empty
+ * frame either: split (wal_entries_bytes_max) -ENOENT    replica not hosted; -EEXIST already
+ * hosted; -E2BIG more than replicas_max -EINVAL    not whole, consecutive entries; a base or term
+ * that goes back; configuration too long or the error that a write ended with: the writer is dead
+ * after it (never a retry). */
 
 /* A replica with nothing yet: term 0, base 0, no configuration. */
 int64_t wal_add_replica(struct wal_writer *writer, uint64_t replica_id, uint16_t shard);
