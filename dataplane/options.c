@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "consensus/log.h"
 #include "consensus/raft.h"
@@ -296,4 +297,22 @@ struct node_memory node_memory_of(const struct node_options *options)
     memory.total = options->shards * (memory.machine.total + memory.ring + memory.shard_other) +
                    options->workers * memory.worker_other;
     return memory;
+}
+
+/* Addresses are left out: a member may be reached by another name from another node. */
+uint64_t options_digest(const struct node_options *options)
+{
+    struct {
+        uint64_t members, shards, durability, ring_bytes, entries_max;
+        uint8_t limits[LOCK_LIMITS_BYTES];
+    } facts = {
+        .members = options->members_count,
+        .shards = options->shards,
+        .durability = (uint64_t)options->durability,
+        .ring_bytes = options->ring_bytes,
+        .entries_max = options->entries_max,
+    };
+
+    lock_limits_encode(&options->limits, facts.limits);
+    return XXH3_64bits(&facts, sizeof facts);
 }

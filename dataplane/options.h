@@ -24,7 +24,7 @@ struct node_member {
 enum node_durability { NODE_DISK = 0, NODE_MEMORY = 1 };
 
 struct node_options {
-    uint16_t node; /* which of the members this is */
+    uint16_t node;          /* which of the members this is */
     uint16_t members_count; /* 1, 3 or 5 */
     struct node_member members[NODE_MEMBERS_MAX];
     uint16_t shards;  /* of the cluster; fixed at bootstrap */
@@ -35,9 +35,9 @@ struct node_options {
     struct lock_limits limits;               /* per shard */
 
     enum poller_mode polling;
-    uint64_t spin_ns;     /* adaptive */
-    int32_t first_core;   /* pin worker i to first_core + i; -1 = do not pin */
-    bool hugepages;       /* try them */
+    uint64_t spin_ns;   /* adaptive */
+    int32_t first_core; /* pin worker i to first_core + i; -1 = do not pin */
+    bool hugepages;     /* try them */
 
     uint64_t heartbeat_ns;
     uint64_t election_timeout_ns;
@@ -45,8 +45,8 @@ struct node_options {
     bool lease_reads;
     uint32_t lease_drift_ppm;
 
-    uint64_t ring_bytes;        /* log ring per shard; power of two; equal on every node */
-    uint32_t entries_max;       /* log entries in a ring; power of two */
+    uint64_t ring_bytes;  /* log ring per shard; power of two; equal on every node */
+    uint32_t entries_max; /* log entries in a ring; power of two */
     uint32_t ship_window_bytes;
     uint64_t wal_segment_bytes; /* per worker */
     uint32_t wal_segments;
@@ -58,6 +58,9 @@ void node_options_defaults(struct node_options *options);
 
 /* NULL if sound, else a sentence: which option, what was found, what is expected. */
 const char *node_options_check(const struct node_options *options);
+
+/* Digest of what must be equal on every node: members, shards, durability, limits, log geometry. */
+uint64_t options_digest(const struct node_options *options);
 
 /* Bytes of each part, for --check-config. */
 struct node_memory {

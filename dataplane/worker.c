@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loop.
+ */
+#include "dataplane/worker.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sodium.h>
+#include <string.h>
+
+#include "hw/clock.h"
+#include "hw/cores.h"
+#include "hw/journal.h"
+
+enum { WORKER_STOP_NS_MAX = 1000 * 1000 * 1000 };
+
+/* ---- small things ---------------------------------------------------------------------------- */
+
+struct shard *worker_shard(struct worker *worker, uint16_t shard)
+{
+    if (shard >= worker->options->shards || shard % worker->options->workers != worker->index)
+        return NULL;
+    return &worker->shards[shard / worker->options->workers];
+}
+
+/* Random words without a system call on the way: ChaCha20 under a key that each refill replaces. */
+uint64_t worker_draw(struct worker *worker)
+{
+    if (worker->drawn_next == WORKER_DRAWN) {
+        randombytes_buf_deterministic(worker->drawn, sizeof worker->drawn, worker->seed);
+        memcpy(worker->seed, worker->drawn, sizeof worker->seed);
+        memset(worker->drawn, 0, sizeof worker->seed);
+        worker->drawn_next = sizeof worker->seed / sizeof worker->drawn[0];
+    }
+    return worker->drawn[worker->drawn_next++];
+}
+
+/* ---- what shards ask for --------------------------------------------------------------------- */
+
+static void host_reply(void *context, const struct wire_address *to, const struct wire_item *item)
+{
+    struct worker *worker = context;
+    void *space = packer_add(&worker->replies, to, item->op, item->bytes);
+
+    memcpy(space, item, item->bytes);
+}
+
+static struct snapshot_mail *host_mail_claim(void *context)
+{
+    return mailbox_claim(((struct worker *)context)->to_snapshots);
+}
+
+static void host_mail_publish(void *context)
+{
+    struct worker *worker = context;
+
+    mailbox_publish(worker->to_snapshots);
+    worker->wake_snapshots(worker->wake_context);
+}
+
+static uint64_t host_draw(void *context)
+{
+    return worker_draw(context);
+}
+
+static void host_note(void *context, uint16_t shard, const char *event, uint64_t a, uint64_t b)
+{
+    struct worker *worker = context;
+
+    journal_write(JOURNAL_INFO, event, "worker=%u shard=%u a=%llu b=%llu", worker->index, shard,
+                  (unsigned long long)a, (unsigned long long)b);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void worker_init(struct worker *worker, uint16_t index, const struct node_options *options,
+                 struct board *board)
+{
+    memset(worker, 0, sizeof *worker);
+    worker->index = index;
+    worker->options = options;
+    worker->board = board;
+    worker->counters = &board->workers[index];
+    worker->shards_count =
+        (uint32_t)((options->shards - index + options->workers - 1) / options->workers);
+    worker->host = (struct shard_host){
+        .reply = host_reply,
+        .mail_claim = host_mail_claim,
+        .mail_publish = host_mail_publish,
+        .draw = host_draw,
+        .note = host_note,
+    };
+    worker_peer_host(&worker->host);
+    randombytes_buf(worker->seed, sizeof worker->seed);
+    worker->drawn_next = WORKER_DRAWN;
+}
+
+static void step_down(struct worker *worker, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < worker->shards_count; i++)
+        shard_step_down(&worker->shards[i], now_ns);
+}
+
+/* Stopped in order: nobody waits for this node's leadership, and no write is in flight. */
+static bool may_end(const struct worker *worker, uint64_t now_ns)
+{
+    if (worker->disk && disk_in_flight(worker->disk))
+        return false;
+    if (worker->failed || now_ns >= worker->stop_by_ns)
+        return true;
+    if (worker->wal && wal_pending(worker->wal))
+        return false;
+    for (uint32_t i = 0; i < worker->shards_count; i++) {
+        if (worker->shards[i].view.role == RAFT_LEADER && worker->options->members_count > 1)
+            return false;
+    }
+    return true;
+}
+
+static void *worker_main(void *context)
+{
+    struct worker *worker = context;
+
+    if (worker->options->first_core >= 0) {
+        uint32_t core = (uint32_t)worker->options->first_core + worker->index;
+        int result = cores_pin(core);
+
+        if (result < 0)
+            journal_write(JOURNAL_WARN, "not_pinned", "worker=%u core=%u error=%d", worker->index,
+                          core, result);
+    }
+    for (;;) {
+        bool worked = worker_turn(worker);
+        uint64_t now_ns = clock_monotonic_ns();
+        uint64_t deadline_ns = UINT64_MAX;
+
+        if (atomic_load_explicit(&worker->stop, memory_order_acquire)) {
+            if (!worker->stop_by_ns) {
+                worker->stop_by_ns = now_ns + WORKER_STOP_NS_MAX;
+                step_down(worker, now_ns);
+                worked = true;
+            } else if (may_end(worker, now_ns)) {
+                break;
+            }
+            deadline_ns = now_ns + WORKER_STOP_NS_MAX / 100;
+        }
+        if (!worked) {
+            for (uint32_t i = 0; i < worker->shards_count; i++) {
+                uint64_t shard_ns = shard_deadline(&worker->shards[i], now_ns);
+
+                if (shard_ns < deadline_ns)
+                    deadline_ns = shard_ns;
+            }
+        }
+        (void)poller_rest(worker->poller, worked, deadline_ns);
+    }
+    return NULL;
+}
+
+int worker_start(struct worker *worker)
+{
+    return -pthread_create(&worker->thread, NULL, worker_main, worker);
+}
+
+void worker_request_stop(struct worker *worker)
+{
+    atomic_store_explicit(&worker->stop, true, memory_order_release);
+    poller_wake(worker->poller);
+}
+
+void worker_join(struct worker *worker)
+{
+    (void)pthread_join(worker->thread, NULL);
+}
+
+/* ---- one turn -------------------------------------------------------------------------------- */
+
+bool worker_turn(struct worker *worker)
+{
+    uint64_t now_ns = clock_monotonic_ns();
+    bool worked = worker_take_writes(worker, now_ns);
+
+    worked |= worker_take_peers(worker, now_ns);
+    worked |= worker_take_mail(worker, now_ns);
+    worked |= worker_take_handovers(worker, now_ns);
+    for (uint32_t i = 0; i < worker->shards_count; i++)
+        shard_received(&worker->shards[i], now_ns);
+    worked |= worker_take_clients(worker, now_ns);
+    /* Read again: an entry's stamp is never older than the arrival of its last command. */
+    now_ns = clock_monotonic_ns();
+    for (uint32_t i = 0; i < worker->shards_count; i++)
+        worked |= shard_turn(&worker->shards[i], now_ns);
+    worker_submit_writes(worker, now_ns);
+    packer_flush(&worker->messages);
+    port_tx_flush(worker->peers);
+    packer_flush(&worker->replies);
+    port_tx_flush(worker->clients);
+    return worked;
+}
