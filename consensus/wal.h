@@ -98,14 +98,21 @@ struct wal_writer *wal_writer_init(void *memory, const struct wal_options *optio
 /* wal_add_*: copies a record into the frame being filled. Returns the write sequence (> 0) of the
  * frame that will hold it: it is durable when wal_durable_sequence() has reached that. Errors
  * (nothing was added):
- *   -ENOBUFS   does not fit now: take wal_next_write() and/or wait for wal_written(), then repeat
- *   -ENOSPC    the WAL is full: replicas in wal_pressure() must save snapshots first. Entries are
- *              refused one segment early and votes half a segment early, so that what frees
- * segments (snapshot, install, cut, drop) still finds room -EMSGSIZE  would not fit in an empty
- * frame either: split (wal_entries_bytes_max) -ENOENT    replica not hosted; -EEXIST already
- * hosted; -E2BIG more than replicas_max -EINVAL    not whole, consecutive entries; a base or term
- * that goes back; configuration too long or the error that a write ended with: the writer is dead
- * after it (never a retry). */
+ *
+ * -ENOBUFS: does not fit now: take wal_next_write() and/or wait for wal_written(), then repeat.
+ *
+ * -ENOSPC: the WAL is full: the replicas in wal_pressure() must save snapshots first. Entries are
+ * refused one segment early and votes half a segment early, so that what frees segments (snapshot,
+ * install, cut, drop) still finds room.
+ *
+ * -EMSGSIZE: would not fit into an empty frame either: split (wal_entries_bytes_max).
+ *
+ * -ENOENT replica not hosted; -EEXIST already hosted; -E2BIG more than replicas_max.
+ *
+ * -EINVAL: not whole, consecutive entries that follow the last one added; a base or term that goes
+ * back; another vote in the same term; configuration too long.
+ *
+ * Or the error that a write ended with: the writer is dead after it (never a retry). */
 
 /* A replica with nothing yet: term 0, base 0, no configuration. */
 int64_t wal_add_replica(struct wal_writer *writer, uint64_t replica_id, uint16_t shard);
