@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/cli/guard/cgroup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/guard/page.h"
+
+static bool write_file(const char *directory, const char *file, const char *text)
+{
+    char path[GUARD_CGROUP_BYTES + 32];
+    int length = snprintf(path, sizeof path, "%s/%s", directory, file);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return false;
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t written = write(fd, text, strlen(text));
+    close(fd);
+    return written == (ssize_t)strlen(text);
+}
+
+/* Where the cgroup2 hierarchy is mounted: mountinfo's fifth field, in lines with " - cgroup2 ". */
+static bool find_mount(char *mount, size_t mount_bytes)
+{
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    if (!file)
+        return false;
+    char line[4096];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file)) {
+        char point[1024], root[1024];
+        if (!strstr(line, " - cgroup2 ") ||
+            sscanf(line, "%*s %*s %*s %1023s %1023s", root, point) != 2)
+            continue;
+        int length = snprintf(mount, mount_bytes, "%s", point);
+        found = length > 0 && (size_t)length < mount_bytes && strcmp(root, "/") == 0;
+    }
+    fclose(file);
+    return found;
+}
+
+/* This process's group in that hierarchy: the line "0::PATH". */
+static bool find_own(char *own, size_t own_bytes)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (!file)
+        return false;
+    char line[4096];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "0::", 3) != 0)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        const char *path = strcmp(line + 3, "/") == 0 ? "" : line + 3;
+        int length = snprintf(own, own_bytes, "%s", path);
+        found = length >= 0 && (size_t)length < own_bytes;
+    }
+    fclose(file);
+    return found;
+}
+
+bool cgroup_make(char *path, size_t path_bytes)
+{
+    char mount[256], own[256];
+    path[0] = '\0';
+    if (!find_mount(mount, sizeof mount) || !find_own(own, sizeof own))
+        return false;
+    int length = snprintf(path, path_bytes, "%s%s/belay-%d-%llu", mount, own, (int)getpid(),
+                          (unsigned long long)guard_now_ns());
+    char kill_file[GUARD_CGROUP_BYTES + 32];
+    snprintf(kill_file, sizeof kill_file, "%s/cgroup.kill", path);
+    if (length < 0 || (size_t)length >= path_bytes || mkdir(path, 0755) != 0) {
+        path[0] = '\0';
+        return false;
+    }
+    if (access(kill_file, W_OK) != 0) { /* before Linux 5.14 */
+        rmdir(path);
+        path[0] = '\0';
+        return false;
+    }
+    return true;
+}
+
+bool cgroup_add(const char *path, pid_t pid)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", (int)pid);
+    return path[0] == '\0' || write_file(path, "cgroup.procs", text);
+}
+
+void cgroup_kill(const char *path)
+{
+    if (path[0] != '\0')
+        (void)write_file(path, "cgroup.kill", "1");
+}
+
+bool cgroup_remove(const char *path)
+{
+    return path[0] == '\0' || rmdir(path) == 0 || errno == ENOENT;
+}
