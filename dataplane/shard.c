@@ -156,7 +156,7 @@ static void carry_out(struct shard *shard, const struct raft_effect *effect, uin
         shard_persist_cut(shard, effect->range.first);
         break;
     case RAFT_FX_SHIP:
-        shard_ship_extend(shard, effect, now_ns);
+        shard_ship_extend(shard, effect);
         break;
     case RAFT_FX_DETACH:
         shard_ship_detach(shard, effect->ship.peer);

@@ -158,6 +158,7 @@ struct shard {
     uint64_t grant_leader, grant_number, grant_term; /* whose bytes are taken into the ring */
     bool received;                                   /* bytes arrived in this turn */
     uint64_t received_commit;
+    struct ship_receiver receiver;
     uint64_t received_gap; /* position of a hole seen in this turn; UINT64_MAX = none */
 
     struct shard_read *reads; /* ring of SHARD_READS_MAX */
@@ -261,7 +262,7 @@ void shard_reads_ready(struct shard *shard, uint64_t context, uint64_t index);
 void shard_reads_failed(struct shard *shard, uint64_t context);
 void shard_reads_serve(struct shard *shard);
 void shard_reads_close(struct shard *shard, uint64_t now_ns);
-void shard_ship_extend(struct shard *shard, const struct raft_effect *effect, uint64_t now_ns);
+void shard_ship_extend(struct shard *shard, const struct raft_effect *effect);
 void shard_ship_detach(struct shard *shard, uint64_t replica);
 void shard_ship_flush(struct shard *shard, uint64_t now_ns);
 void shard_configuration(struct shard *shard);

@@ -6,6 +6,13 @@
 
 #include "dataplane/shard.h"
 
+enum {
+    /* First wait for an acknowledgement: above a slow disk's write, below an election timeout. */
+    SHARD_RETRANSMIT_NS = 20 * 1000 * 1000,
+    SHARD_RETRANSMIT_NS_MAX = 320 * 1000 * 1000,
+    SHARD_ASK_AGAIN_NS = 2 * 1000 * 1000,
+};
+
 /* ---- who they are ---------------------------------------------------------------------------- */
 
 struct shard_peer *shard_peer_of(struct shard *shard, uint64_t replica)
@@ -57,6 +64,12 @@ static void learn_peer(struct shard *shard, uint64_t replica, uint16_t node)
             return;
         memset(peer, 0, sizeof *peer);
         peer->replica = replica;
+        ship_sender_init(&peer->sender, &(struct ship_options){
+                                            .ring_bytes = shard->options->ring_bytes,
+                                            .window_bytes = shard->options->ship_window_bytes,
+                                            .retransmit_ns = SHARD_RETRANSMIT_NS,
+                                            .retransmit_ns_max = SHARD_RETRANSMIT_NS_MAX,
+                                        });
     }
     peer->node = node;
 }
@@ -95,7 +108,7 @@ void shard_raft_message(struct shard *shard, uint16_t node, const struct raft_me
     learn_peer(shard, message->from, node);
     peer = shard_peer_of(shard, message->from);
     if (peer && (message->kind == RAFT_MSG_ACK || message->kind == RAFT_MSG_HEARTBEAT_REPLY) &&
-        peer->sender.active && message->grant == peer->sender.grant)
+        message->grant && message->grant == peer->sender.grant)
         ship_sender_acked(&peer->sender, message->position,
                           (message->flags & RAFT_MSG_RETRANSMIT) != 0, now_ns);
     shard_step(shard, &(struct raft_event){
@@ -104,16 +117,16 @@ void shard_raft_message(struct shard *shard, uint16_t node, const struct raft_me
 
 /* ---- log bytes out --------------------------------------------------------------------------- */
 
-void shard_ship_extend(struct shard *shard, const struct raft_effect *effect, uint64_t now_ns)
+void shard_ship_extend(struct shard *shard, const struct raft_effect *effect)
 {
     struct shard_peer *peer = shard_peer_of(shard, effect->ship.peer);
 
     if (!peer)
         return;
-    if (!peer->sender.active || peer->sender.grant != effect->ship.grant)
+    if (peer->sender.grant != effect->ship.grant)
         ship_sender_start(&peer->sender, effect->ship.grant, effect->ship.from);
     ship_sender_extend(&peer->sender, effect->ship.to, effect->ship.last_index,
-                       effect->ship.last_term, now_ns);
+                       effect->ship.last_term);
 }
 
 void shard_ship_detach(struct shard *shard, uint64_t replica)
@@ -121,7 +134,7 @@ void shard_ship_detach(struct shard *shard, uint64_t replica)
     struct shard_peer *peer = shard_peer_of(shard, replica);
 
     if (peer)
-        peer->sender.active = false;
+        ship_sender_stop(&peer->sender);
 }
 
 static void ship_to(struct shard *shard, struct shard_peer *peer, uint64_t now_ns)
@@ -155,7 +168,7 @@ void shard_ship_flush(struct shard *shard, uint64_t now_ns)
     if (shard->view.role != RAFT_LEADER)
         return;
     for (int i = 0; i < RAFT_MEMBERS_MAX; i++) {
-        if (shard->peers[i].replica && shard->peers[i].sender.active)
+        if (shard->peers[i].replica)
             ship_to(shard, &shard->peers[i], now_ns);
     }
 }
@@ -207,9 +220,9 @@ void shard_received(struct shard *shard, uint64_t now_ns)
                                                             .commit = shard->received_commit}});
         shard->received_commit = 0;
     }
-    /* One request per turn: the sender goes back to the hole once, not once per datagram. */
     if (shard->received_gap != UINT64_MAX) {
-        if (shard->received_gap == shard->log.received)
+        if (shard->received_gap == shard->log.received &&
+            ship_receiver_ask(&shard->receiver, shard->log.received, now_ns, SHARD_ASK_AGAIN_NS))
             ask_again(shard);
         shard->received_gap = UINT64_MAX;
     }
