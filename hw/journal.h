@@ -20,8 +20,7 @@ bool journal_enabled(enum journal_level level);
 /* `event`: a fixed lower-case word. `format`: printf-style "key=value key=value" pairs; values with
  * spaces are put in double quotes by the caller (key=\"%s\"). The JSON form splits the same pairs.
  * Lines beyond 1,024 bytes are cut. Any thread. */
-__attribute__((format(printf, 3, 4))) void journal_write(enum journal_level level,
-                                                         const char *event, const char *format,
-                                                         ...);
+__attribute__((format(printf, 3, 4))) void
+journal_write(enum journal_level level, const char *event, const char *format, ...);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a worker waits. `busy` never waits. `adaptive` goes on polling for a short spin after the last
- * work, then sleeps until a descriptor is readable, a mailbox is rung, or a deadline is reached.
+ * How a worker waits. `busy` never waits. `adaptive` goes on polling for a short spin after the
+ * last work, then sleeps until a descriptor is readable, a mailbox is rung, or a deadline is
+ * reached.
  */
 #ifndef BELAY_HW_POLLER_H
 #define BELAY_HW_POLLER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A port: where datagrams come from and go to. Implementations: kernel UDP (hw/port_kernel.c); DPDK,
- * RDMA and the simulator's have the same face. One owner thread per port; no call blocks.
+ * A port: where datagrams come from and go to. Implementations: kernel UDP (hw/port_kernel.c);
+ * DPDK, RDMA and the simulator's have the same face. One owner thread per port; no call blocks.
  *
  * Buffers belong to the port. A received packet is valid until the next port_rx_burst on that port.
  * A buffer from port_tx_buffer is the caller's until port_tx_push or the next port_tx_flush.
@@ -31,13 +31,14 @@ struct port_packet {
 
 struct port_counters {
     uint64_t rx_packets, rx_bytes, rx_calls, rx_errors;
-    uint64_t tx_packets, tx_bytes, tx_calls, tx_errors, tx_dropped; /* kernel buffer full: dropped */
+    uint64_t tx_packets, tx_bytes, tx_calls, tx_errors,
+        tx_dropped; /* kernel buffer full: dropped */
 };
 
 struct port;
 
 struct port_kernel_options {
-    struct port_address bind; /* port 0 = any free one */
+    struct port_address bind;     /* port 0 = any free one */
     uint32_t socket_buffer_bytes; /* asked for, both directions; 0 = the system's */
     bool reuse_port;
 };
@@ -52,7 +53,8 @@ void port_local_address(const struct port *port, struct port_address *address);
 /* Receives up to `max` (<= PORT_BURST_MAX) packets; returns how many, 0 = none now. */
 uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max);
 
-/* A buffer of PORT_DATAGRAM_BYTES_MAX for one outgoing datagram; NULL = the burst is full, flush. */
+/* A buffer of PORT_DATAGRAM_BYTES_MAX for one outgoing datagram; NULL = the burst is full, flush.
+ */
 uint8_t *port_tx_buffer(struct port *port);
 
 /* Queues the buffer last taken, with its length and destination. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The snapshot thread: one per node. It writes the blocks that workers hand it into snapshot files,
- * reads them back, serves them to other nodes over TCP (on the peer port's number) and fetches theirs.
+ * reads them back, serves them to other nodes over TCP (on the peer port's number) and fetches
+ * theirs.
  * The only contact with workers is a pair of mailboxes each (dataplane/snapshot_mail.h).
  */
 #ifndef BELAY_MGMT_SNAPSHOTS_H

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * belayd: one node of a cluster as a process. This file is the way from the command line to a
+ * running node and back: configuration, signals, the service manager.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "hw/clock.h"
+#include "mgmt/arguments.h"
+#include "mgmt/dev.h"
+#include "mgmt/node.h"
+#include "mgmt/report.h"
+
+enum {
+    EXIT_USAGE = 2,
+    LOOK_STARTING_MS = 10,  /* how often readiness is looked at until it is there */
+    LOOK_RUNNING_MS = 1000, /* and afterwards */
+};
+
+struct belayd {
+    struct arguments arguments;
+    struct config config;
+    bool temporary; /* the data directory is ours to remove */
+    struct node *node;
+    int signals; /* signalfd of TERM and INT */
+    sigset_t signal_set;
+    uint64_t watchdog_ns;      /* the service manager wants to hear from us so often; 0 = never */
+    uint64_t watchdog_next_ns; /* when it is told again */
+    bool announced;            /* READY was sent */
+    bool ready;                /* what the service manager was last told */
+};
+
+/* ---- configuration --------------------------------------------------------------------------- */
+
+static int configure(struct belayd *belayd, struct config_error *error)
+{
+    struct config *config = &belayd->config;
+    struct arguments *arguments = &belayd->arguments;
+    config_defaults(config);
+    if (arguments->config_path == NULL && !arguments->dev)
+        arguments->config_path = getenv("BELAYD_CONFIG");
+    if (arguments->config_path == NULL && !arguments->dev)
+        return config_fail(error, "a configuration is needed: --config FILE, or --dev to try "
+                                  "things out; see belayd --help");
+    int result = 0;
+    if (arguments->dev)
+        dev_defaults(config);
+    else
+        result = config_load(config, arguments->config_path, error);
+    if (result == 0)
+        result = config_environment(config, environ, error);
+    if (result == 0)
+        result = arguments_apply(arguments, config, error);
+    if (result == 0)
+        result = arguments->dev ? dev_resolve(config, &belayd->temporary, error)
+                                : config_resolve(config, error);
+    if (result == 0)
+        result = config_judge(config, error);
+    return result;
+}
+
+static int check(const struct belayd *belayd)
+{
+    const struct node_options *options = &belayd->config.options;
+    printf("%s: valid: node %u of %u\n", belayd->config.file, (unsigned)options->node,
+           (unsigned)options->members_count);
+    report_memory(stdout, options);
+    return ferror(stdout) || fflush(stdout) != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+/* Blocked before any thread is made, so that every thread inherits that and they arrive here. One
+ * that comes while the node starts is seen right after. */
+static int take_signals(struct belayd *belayd)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignore, NULL); /* a peer that went away is a result of write(2) */
+    sigemptyset(&belayd->signal_set);
+    sigaddset(&belayd->signal_set, SIGTERM);
+    sigaddset(&belayd->signal_set, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &belayd->signal_set, NULL) < 0)
+        return -errno;
+    belayd->signals = signalfd(-1, &belayd->signal_set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return belayd->signals < 0 ? -errno : 0;
+}
+
+/* From now on a signal has its default effect: the second one ends the process at once. */
+static void leave_signals(struct belayd *belayd)
+{
+    struct signalfd_siginfo first;
+    ssize_t got = read(belayd->signals, &first, sizeof first);
+    if (got == (ssize_t)sizeof first)
+        journal_write(JOURNAL_INFO, "stopping", "signal=%s from_pid=%u",
+                      first.ssi_signo == SIGINT ? "INT" : "TERM", (unsigned)first.ssi_pid);
+    sigprocmask(SIG_UNBLOCK, &belayd->signal_set, NULL);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static void announce_dev(const struct belayd *belayd)
+{
+    char endpoint[PORT_ADDRESS_TEXT_BYTES];
+    port_address_format(&belayd->config.options.members[0].client, endpoint);
+    printf("belayd is ready at %s; try: BELAY_ENDPOINTS=%s belay lock demo/1 --ttl 10s -- "
+           "echo held\n",
+           endpoint, endpoint);
+    fflush(stdout);
+}
+
+/* Tells the service manager, and in dev mode the user, when readiness changed. */
+static void tell_readiness(struct belayd *belayd)
+{
+    bool ready = node_ready(belayd->node);
+    if (ready && !belayd->announced) {
+        belayd->announced = true;
+        belayd->ready = true;
+        sd_notify(0, "READY=1\nSTATUS=every shard has a leader");
+        journal_write(JOURNAL_INFO, "ready", "shards=%u", (unsigned)belayd->config.options.shards);
+        if (belayd->arguments.dev)
+            announce_dev(belayd);
+    } else if (ready != belayd->ready) {
+        belayd->ready = ready;
+        const char *status = ready ? "every shard has a leader"
+                             : node_state(belayd->node) == NODE_STEPPING_DOWN
+                                 ? "stepping down: the disk is full"
+                                 : "some shards have no leader";
+        sd_notifyf(0, "STATUS=%s", status);
+        journal_write(JOURNAL_WARN, "readiness", "ready=%s status=\"%s\"", ready ? "true" : "false",
+                      status);
+    }
+}
+
+static void feed_watchdog(struct belayd *belayd)
+{
+    uint64_t now_ns = clock_monotonic_ns();
+    if (belayd->watchdog_ns == 0 || now_ns < belayd->watchdog_next_ns)
+        return;
+    sd_notify(0, "WATCHDOG=1");
+    belayd->watchdog_next_ns = now_ns + belayd->watchdog_ns / 2;
+}
+
+static int look_again_ms(const struct belayd *belayd)
+{
+    uint64_t wait_ms = belayd->announced ? LOOK_RUNNING_MS : LOOK_STARTING_MS;
+    uint64_t watchdog_ms = belayd->watchdog_ns / 4 / UINT64_C(1000000);
+    return (int)(belayd->watchdog_ns != 0 && watchdog_ms < wait_ms ? watchdog_ms : wait_ms);
+}
+
+/* Until a signal (0) or a failure of the node (negative). */
+static int watch(struct belayd *belayd)
+{
+    struct pollfd descriptors[] = {
+        {.fd = belayd->signals, .events = POLLIN},
+        {.fd = node_failure_descriptor(belayd->node), .events = POLLIN},
+    };
+    for (;;) {
+        tell_readiness(belayd);
+        feed_watchdog(belayd);
+        if (poll(descriptors, 2, look_again_ms(belayd)) < 0 && errno != EINTR)
+            return -errno;
+        if (descriptors[1].revents != 0) {
+            journal_write(JOURNAL_ERROR, "failed", "reason=\"%s\"",
+                          node_failure_text(belayd->node));
+            return -EIO;
+        }
+        if (descriptors[0].revents != 0)
+            return 0;
+    }
+}
+
+static int run(struct belayd *belayd)
+{
+    const struct node_options *options = &belayd->config.options;
+    char error[CONFIG_ERROR_BYTES] = "";
+    uint64_t watchdog_us = 0;
+    if (sd_watchdog_enabled(0, &watchdog_us) > 0)
+        belayd->watchdog_ns = watchdog_us * 1000;
+    journal_setup(belayd->config.log_level, belayd->config.log_format);
+    journal_write(JOURNAL_INFO, "start",
+                  "version=%s node=%u members=%u shards=%u workers=%u "
+                  "data_directory=\"%s\"",
+                  BELAY_VERSION_STRING, (unsigned)options->node, (unsigned)options->members_count,
+                  (unsigned)options->shards, (unsigned)options->workers, options->data_directory);
+    sd_notify(0, "STATUS=recovering");
+    int result = take_signals(belayd);
+    if (result == 0)
+        result = node_start(options, &belayd->node, error, sizeof error);
+    if (result < 0) {
+        fprintf(stderr, "belayd: %s\n", error[0] != '\0' ? error : strerrordesc_np(-result));
+        return EXIT_FAILURE;
+    }
+    sd_notify(0, "STATUS=waiting for a leader of every shard");
+    result = watch(belayd);
+    if (result < 0) /* its disk failed: nothing it would still write can be trusted */
+        return EXIT_FAILURE;
+    sd_notify(0, "STOPPING=1\nSTATUS=stopping");
+    leave_signals(belayd);
+    node_stop(belayd->node);
+    journal_write(JOURNAL_INFO, "stopped", "node=%u", (unsigned)options->node);
+    return EXIT_SUCCESS;
+}
+
+int main(int argument_count, char *argument_words[])
+{
+    struct belayd *belayd = calloc(1, sizeof *belayd);
+    struct config_error error = {""};
+    if (belayd == NULL)
+        return EXIT_FAILURE;
+    int code = EXIT_FAILURE;
+    if (arguments_parse(argument_count, argument_words, &belayd->arguments, &error) < 0) {
+        fprintf(stderr, "belayd: %s\n", error.text);
+        code = EXIT_USAGE;
+    } else if (belayd->arguments.help) {
+        code = fputs(arguments_help, stdout) < 0 || fflush(stdout) != 0;
+    } else if (belayd->arguments.version) {
+        code = puts("belayd " BELAY_VERSION_STRING) < 0 || fflush(stdout) != 0;
+    } else if (configure(belayd, &error) < 0) {
+        fprintf(stderr, "belayd: %s\n", error.text);
+    } else {
+        code = belayd->arguments.check ? check(belayd) : run(belayd);
+    }
+    if (belayd->temporary)
+        dev_remove(belayd->config.options.data_directory);
+    if (belayd->node != NULL && code != EXIT_SUCCESS)
+        _exit(code); /* a failed node's threads still run and read the options */
+    free(belayd);
+    return code;
+}
