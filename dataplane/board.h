@@ -27,6 +27,7 @@ struct board_shard {
     _Atomic uint32_t resources;
     _Atomic uint32_t sessions;
     _Atomic uint32_t waiters;
+    _Atomic uint64_t contact_ns;  /* when a leader was last heard here; leader: now */
     _Atomic uint16_t leader_node; /* 0 = not known */
     _Atomic uint16_t leader_worker;
     _Atomic uint8_t role; /* as in struct wire_shard_status */
@@ -58,6 +59,8 @@ struct board {
     _Atomic uint8_t state;             /* enum node_state of mgmt/node.h, for STATUS */
     struct board_worker workers[NODE_WORKERS_MAX];
     struct board_shard shards[WIRE_SHARDS_MAX];
+    /* For lock-free stale reads (lock_machine_peek) by any worker. Set before workers start. */
+    const struct lock_machine *machines[WIRE_SHARDS_MAX];
 };
 
 static inline void board_count(_Atomic uint64_t *counter)

@@ -311,6 +311,7 @@ void shard_publish(struct shard *shard, uint64_t now_ns)
     if (view->role == RAFT_LEADER)
         BOARD_SET(row->leader_worker, (uint16_t)(shard->id % shard->options->workers));
     BOARD_SET(row->role, shown_role(shard));
+    BOARD_SET(row->contact_ns, view->role == RAFT_LEADER ? now_ns : view->last_leader_contact_ns);
     BOARD_SET(row->term, view->term);
     BOARD_SET(row->configuration_index, view->configuration->index);
     BOARD_SET(row->last_index, view->last_index);

@@ -158,6 +158,25 @@ static void answer_problem(struct worker *worker, const struct wire_address *to,
     problem->limit = verdict->limit;
 }
 
+/* A stale query for another worker's shard needs no hand-over: its tables may be read from here. */
+static bool peek(struct worker *worker, const struct wire_address *to, const struct wire_item *item,
+                 uint64_t now_ns)
+{
+    const struct board_shard *row = &worker->board->shards[item->shard];
+    uint64_t contact_ns = BOARD_GET(row->contact_ns);
+    uint64_t scratch[SHARD_REPLY_BYTES_MAX / 8];
+    size_t bytes;
+
+    if (item->op != WIRE_OP_QUERY || !(item->flags & WIRE_STALE) || BOARD_GET(row->role) == 4)
+        return false;
+    bytes =
+        lock_machine_peek(worker->board->machines[item->shard], (const struct wire_named *)item,
+                          now_ns > contact_ns ? now_ns - contact_ns : 0, scratch, sizeof scratch);
+    if (bytes)
+        memcpy(packer_add(&worker->replies, to, item->op, bytes), scratch, bytes);
+    return bytes > 0;
+}
+
 void worker_client_item(struct worker *worker, const struct wire_address *from,
                         const struct wire_item *item, uint64_t now_ns)
 {
@@ -182,7 +201,7 @@ void worker_client_item(struct worker *worker, const struct wire_address *from,
     shard = worker_shard(worker, item->shard);
     if (shard)
         shard_request(shard, from, item, now_ns);
-    else
+    else if (!peek(worker, from, item, now_ns))
         (void)worker_hand_over(worker, from, 0, item); /* full: lost like any datagram */
 }
 

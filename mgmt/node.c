@@ -393,6 +393,7 @@ static void begin_shards(struct node *node)
         shard->wal = node->options.durability == NODE_DISK ? worker->wal : NULL;
         shard->effects = worker->effects;
         shard->turnstile = &worker->turnstile;
+        node->board.machines[s] = shard->machine;
         shard_begin(shard, &node->starts[s], now_ns);
     }
 }

@@ -1,0 +1,2 @@
+belay_unit_test(test_push belay_dataplane)
+belay_unit_test(test_shard belay_dataplane)
