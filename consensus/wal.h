@@ -24,8 +24,7 @@
  * exactly one), then writes new ones under a new incarnation:
  *
  *     1. raise the manifest's next_incarnation, durably
- *     2. create the new WAL directories; wal_add_state() + wal_add_log() for each replica; write;
- *        all durable
+ *     2. create the new WAL directories; wal_hand_over() for each replica; write; all durable
  *     3. manifest: wal_incarnation, wal_count = the new ones: one atomic rename, the commit point
  *     4. delete the directories of every other incarnation; only now start to vote and answer
  *
@@ -306,6 +305,13 @@ int wal_rebuild_states(struct wal_rebuild *rebuild, uint32_t wal, const struct w
  * -EBADMSG: the replicas marked incomplete must be rebuilt under new ids. */
 int wal_rebuild_logs(struct wal_rebuild *rebuild, uint32_t wal, const struct wal_reader *reader,
                      struct wal_recovered *scanned);
+
+/* Hand-over: puts a recovered replica, state and entries, into a new WAL. *next_index: 0 at first,
+ * then the caller keeps it. 1 = all of it was added; 0 = as much as fits now: write, then call
+ * again; or a negative errno as wal_add_*, -ENOSPC: the new WAL is too small for what must survive.
+ */
+int wal_hand_over(struct wal_writer *writer, const struct wal_rebuilt *rebuilt,
+                  uint64_t *next_index);
 
 /* NULL = not found. */
 struct wal_rebuilt *wal_rebuild_find(const struct wal_rebuild *rebuild, uint64_t replica_id);

@@ -190,3 +190,31 @@ int wal_rebuild_logs(struct wal_rebuild *rebuild, uint32_t wal, const struct wal
     }
     return error;
 }
+
+/* ---- hand-over ------------------------------------------------------------------------------- */
+
+int wal_hand_over(struct wal_writer *writer, const struct wal_rebuilt *rebuilt,
+                  uint64_t *next_index)
+{
+    const struct log *log = rebuilt->log;
+    uint64_t added = 0;
+    int64_t result;
+
+    assert(log != NULL && !rebuilt->incomplete && log->base.index == rebuilt->replica.base.index);
+    if (*next_index == 0) {
+        result = wal_add_state(writer, &rebuilt->replica);
+        if (result < 0) {
+            return result == -ENOBUFS ? 0 : (int)result;
+        }
+        *next_index = log->base.index + 1;
+    }
+    while (*next_index <= log->last_index) {
+        result = wal_add_log(writer, rebuilt->replica.replica_id, log, *next_index, log->last_index,
+                             &added);
+        if (result < 0) {
+            return result == -ENOBUFS ? 0 : (int)result;
+        }
+        *next_index = added + 1;
+    }
+    return 1;
+}
