@@ -299,6 +299,10 @@ static void complete_limits(struct config *config)
         unsigned char *to = (unsigned char *)&config->options.limits + setting->offset - given_at;
         memcpy(to, from, setting->bytes);
     }
+    struct lock_limits *limits = &config->options.limits;
+    if (config->sources[setting_find("limits.queue")].kind == CONFIG_DEFAULT &&
+        limits->queue_max > limits->waiters_max)
+        limits->queue_max = limits->waiters_max; /* follows a smaller number of waiters, too */
 }
 
 static bool is_loopback(const struct port_address *address)

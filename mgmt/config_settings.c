@@ -44,7 +44,7 @@ static const struct setting settings[] = {
     {"limits.answers", SETTING_COUNT, FIELD(limits_given.answers_max), 1, RECORDS_MAX, NULL},
     {"limits.long_names", SETTING_COUNT, FIELD(limits_given.long_names_max), 1, RECORDS_MAX, NULL},
     {"limits.extras", SETTING_COUNT, FIELD(limits_given.extras_max), 1, RECORDS_MAX, NULL},
-    {"limits.window", SETTING_COUNT, FIELD(limits_given.window), 1, 65536, NULL},
+    {"limits.window", SETTING_COUNT, FIELD(limits_given.window), 1, 1024, NULL},
     {"limits.queue", SETTING_COUNT, FIELD(limits_given.queue_max), 1, RECORDS_MAX, NULL},
     {"limits.ttl_min", SETTING_MS, FIELD(limits_given.ttl_ms_min), 1, 24 * HOUR_MS, NULL},
     {"limits.ttl_max", SETTING_MS, FIELD(limits_given.ttl_ms_max), 1, 24 * 30 * HOUR_MS, NULL},
