@@ -552,3 +552,55 @@ Test(config, distance_of_words)
     cr_assert_eq(word_distance("kitten", "sitting"), 3);
     cr_assert_eq(word_distance("a", "0123456789012345678901234567890123"), UINT32_MAX);
 }
+
+/* ---- the examples in docs/ ------------------------------------------------------------------- */
+
+static void take_example(struct config *config, const char *name)
+{
+    char path[1024], key[] = "/tmp/belay-key-XXXXXX";
+    struct config_error error = {""};
+    close(mkstemp(key));
+    write_key(key, "0123456789abcdef", 16, 0600);
+    snprintf(path, sizeof path, "%s/docs/examples/%s", BELAY_SOURCE_DIRECTORY, name);
+    config_defaults(config);
+    cr_assert_eq(config_load(config, path, &error), 0, "%s", error.text);
+    for (int node = 1; node <= config->members_count; node++) {
+        char text[2] = {(char)('0' + node), 0};
+        cr_assert_eq(config_set(config, "--node", "node", text, &error), 0);
+        cr_assert_eq(config_set(config, "--data", "data_directory", "/d", &error), 0);
+        cr_assert_eq(config_set(config, "--set", "cluster_key_file", key, &error), 0);
+        cr_assert_eq(config_resolve(config, &error), 0, "%s", error.text);
+        cr_assert_eq(config_judge(config, &error), 0, "%s", error.text);
+    }
+    unlink(key);
+}
+
+Test(config, examples)
+{
+    static struct config config;
+    take_example(&config, "three-nodes.yaml");
+    cr_assert_eq(config.options.members_count, 3);
+    take_example(&config, "three-on-one-machine.yaml");
+    cr_assert_eq(config.options.members_count, 3);
+}
+
+/* The reference example names every setting, with its default. */
+Test(config, the_example_with_all_settings)
+{
+    static struct config config, defaults;
+    take_example(&config, "all-settings.yaml");
+    for (uint32_t i = 0; i < settings_count(); i++)
+        cr_assert_neq(config.sources[i].kind, CONFIG_DEFAULT, "%s", setting_at(i)->key);
+    config_defaults(&defaults);
+    const struct node_options *options = &defaults.options;
+    cr_assert_eq(memcmp(&config.options.limits, &options->limits, sizeof options->limits), 0);
+    for (uint32_t i = 0; i < settings_count(); i++) {
+        const struct setting *setting = setting_at(i);
+        if (strncmp(setting->key, "limits.", 7) == 0 || setting->kind == SETTING_PATH ||
+            strcmp(setting->key, "node") == 0)
+            continue;
+        cr_assert_eq(memcmp((char *)&config + setting->offset, (char *)&defaults + setting->offset,
+                            setting->bytes),
+                     0, "%s", setting->key);
+    }
+}

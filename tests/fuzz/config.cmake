@@ -1,0 +1,3 @@
+if(TARGET belay_mgmt)
+  belay_fuzzer(fuzz_config belay_mgmt)
+endif()
