@@ -163,8 +163,7 @@ static bool check_counts(const struct args_command *command, const struct args_g
     }
     if (given->positionals_count > command->positionals_max) {
         parse_fail(error, "unexpected argument '%.60s'; usage: belay %s %s",
-                   given->positionals[command->positionals_max], command->name,
-                   command->synopsis);
+                   given->positionals[command->positionals_max], command->name, command->synopsis);
         return false;
     }
     if (command->takes_rest && (!given->rest || !given->rest[0])) {

@@ -104,7 +104,8 @@ extern const size_t args_global_options_count;
 void args_values_defaults(struct args_values *values);
 
 /* Reads argv[0..argc) (without the program's and the command's names). Options may stand anywhere
- * before "--". `command` NULL: only global options, stops at the first positional. False: *error. */
+ * before "--". `command` NULL: only global options, stops at the first positional. False: *error.
+ */
 bool args_parse(const struct args_command *command, int argc, char **argv,
                 struct args_values *values, struct args_given *given, struct parse_error *error);
 

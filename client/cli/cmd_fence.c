@@ -84,7 +84,8 @@ const struct args_command command_fence = {
     .synopsis = "check NAME [TOKEN] --file FILE",
     .summary = "refuse tokens older than the newest seen",
     .description =
-        "What a resource does before it acts for a lock holder: accepts TOKEN if none higher was seen\n"
+        "What a resource does before it acts for a lock holder: accepts TOKEN if none higher was "
+        "seen\n"
         "for NAME, and remembers it on disk first. Exits 0 if accepted, 119 if refused. Needs no\n"
         "cluster.",
     .examples = "  belay fence check nightly-backup \"$BELAY_TOKEN\" --file /var/lib/app/fence \\\n"
@@ -205,11 +206,13 @@ const struct args_command command_store = {
     .name = "store",
     .synopsis = "put KEY VALUE|- --dir DIR [--token TOKEN] | get KEY --dir DIR",
     .summary = "the example store: writes carry a token",
-    .description = "A little durable store that refuses a write whose token is lower than the highest it\n"
-                   "has seen for that key: what every resource behind a lock should do. Needs no\n"
-                   "cluster. VALUE '-' is standard input.",
-    .examples = "  belay lock account-7 -- sh -c 'belay store put balance 100 --dir /var/lib/bank'\n"
-                "  belay store get balance --dir /var/lib/bank\n",
+    .description =
+        "A little durable store that refuses a write whose token is lower than the highest it\n"
+        "has seen for that key: what every resource behind a lock should do. Needs no\n"
+        "cluster. VALUE '-' is standard input.",
+    .examples =
+        "  belay lock account-7 -- sh -c 'belay store put balance 100 --dir /var/lib/bank'\n"
+        "  belay store get balance --dir /var/lib/bank\n",
     .options = store_options,
     .options_count = COUNT_OF(store_options),
     .positionals_min = 2,

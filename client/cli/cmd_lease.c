@@ -10,8 +10,7 @@
 
 /* ---- acquire --------------------------------------------------------------------------------- */
 
-static int print_granted(const struct args_values *values, const char *name,
-                         const belay_lock *lock)
+static int print_granted(const struct args_values *values, const char *name, const belay_lock *lock)
 {
     char lease[BELAY_LEASE_TEXT_BYTES];
     belay_lease_format(belay_lock_lease(lock), lease);
@@ -73,7 +72,8 @@ const struct args_command command_acquire = {
     .summary = "take a lock and leave it behind until its TTL ends",
     .description =
         "Takes the lock, prints its fencing token and its lease id, and exits. Nothing renews it:\n"
-        "it ends after --ttl, or by `belay release NAME LEASE`; `belay renew NAME LEASE` carries it\n"
+        "it ends after --ttl, or by `belay release NAME LEASE`; `belay renew NAME LEASE` carries "
+        "it\n"
         "on. For the duration of a command use `belay lock`, which renews and guards.",
     .examples = "  belay acquire nightly-backup --ttl 30s\n"
                 "  lease=$(belay acquire report --ttl 1m -o json | jq -r .lease)\n",
@@ -146,8 +146,9 @@ const struct args_command command_release = {
     .name = "release",
     .synopsis = "NAME LEASE",
     .summary = "release a lock by its lease id",
-    .description = "Releases what `belay acquire` (or BELAY_LEASE under `belay lock`) named. A lease\n"
-                   "that is over already is reported as lost.",
+    .description =
+        "Releases what `belay acquire` (or BELAY_LEASE under `belay lock`) named. A lease\n"
+        "that is over already is reported as lost.",
     .examples = "  belay release nightly-backup 5f3c29a0d1e4b7780000002a\n",
     .positionals_min = 2,
     .positionals_max = 2,
@@ -190,8 +191,9 @@ static belay_status do_convert(belay_client *client, const struct args_values *v
                                uint64_t *token)
 {
     belay_mode mode = strcmp(given->positionals[2], "shared") == 0 ? BELAY_SHARED : BELAY_EXCLUSIVE;
-    uint64_t wait_ms = values->try_only ? 0 : values->wait_set ? values->wait_ms
-                                                               : BELAY_WAIT_FOREVER;
+    uint64_t wait_ms = values->try_only   ? 0
+                       : values->wait_set ? values->wait_ms
+                                          : BELAY_WAIT_FOREVER;
     return belay_convert_lease(client, values->name_space, given->positionals[0], lease, mode,
                                wait_ms, token);
 }
@@ -217,8 +219,9 @@ const struct args_command command_convert = {
     .name = "convert",
     .synopsis = "NAME LEASE shared|exclusive [--wait TIME | --try]",
     .summary = "make a shared lock exclusive or the other way round",
-    .description = "An upgrade waits ahead of everybody and gives a new token, which is printed; the\n"
-                   "second upgrader of the same lock gets a deadlock at once.",
+    .description =
+        "An upgrade waits ahead of everybody and gives a new token, which is printed; the\n"
+        "second upgrader of the same lock gets a deadlock at once.",
     .examples = "  belay convert report 5f3c29a0d1e4b7780000002a exclusive --wait 5s\n",
     .options = convert_options,
     .options_count = COUNT_OF(convert_options),
@@ -249,9 +252,10 @@ const struct args_command command_force_release = {
     .name = "force-release",
     .synopsis = "NAME [--now]",
     .summary = "take a lock away from its holder",
-    .description = "Asks the holder to let go. The next grant waits for its acknowledgement or for its\n"
-                   "deadline. With --now it does not: two may act at once, and only resources that\n"
-                   "check fencing tokens are safe.",
+    .description =
+        "Asks the holder to let go. The next grant waits for its acknowledgement or for its\n"
+        "deadline. With --now it does not: two may act at once, and only resources that\n"
+        "check fencing tokens are safe.",
     .examples = "  belay force-release nightly-backup\n",
     .options = force_options,
     .options_count = COUNT_OF(force_options),

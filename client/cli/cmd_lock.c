@@ -183,20 +183,28 @@ const struct args_command command_lock = {
     .synopsis = "NAME [options] -- CMD [ARG...]",
     .summary = "run a command while holding a lock",
     .description =
-        "Waits for the lock, runs CMD, renews the lock while CMD runs, and releases it when CMD and\n"
-        "everything CMD started are gone. CMD finds BELAY_TOKEN (the fencing token), BELAY_LEASE and\n"
+        "Waits for the lock, runs CMD, renews the lock while CMD runs, and releases it when CMD "
+        "and\n"
+        "everything CMD started are gone. CMD finds BELAY_TOKEN (the fencing token), BELAY_LEASE "
+        "and\n"
         "BELAY_LOCK in its environment. The exit code is CMD's, or 128 + n if signal n ended it.\n"
         "\n"
-        "If the lock cannot be renewed, CMD and all its descendants get SIGTERM (--on-lost) and then\n"
-        "SIGKILL, so that nothing of them is alive at the lease's deadline: SIGTERM goes out TTL/5\n"
-        "(200ms to 5s) before it, SIGKILL TTL/20 (25ms to 250ms) before it. A guardian process sees\n"
-        "to that even if belay itself is killed or stopped; if belay is killed, CMD is ended at once.\n"
+        "If the lock cannot be renewed, CMD and all its descendants get SIGTERM (--on-lost) and "
+        "then\n"
+        "SIGKILL, so that nothing of them is alive at the lease's deadline: SIGTERM goes out "
+        "TTL/5\n"
+        "(200ms to 5s) before it, SIGKILL TTL/20 (25ms to 250ms) before it. A guardian process "
+        "sees\n"
+        "to that even if belay itself is killed or stopped; if belay is killed, CMD is ended at "
+        "once.\n"
         "Suspended with Ctrl-Z, CMD keeps the lock.\n"
         "\n"
-        "INT, TERM, HUP, QUIT, USR1, USR2, WINCH, TSTP and CONT are passed on to CMD's process group.",
-    .examples = "  belay lock nightly-backup -- /usr/local/bin/backup --full\n"
-                "  belay lock deploy --try -- ./deploy.sh\n"
-                "  belay lock report --shared --wait 5s --ttl 30s -- sh -c 'make-report $BELAY_TOKEN'\n",
+        "INT, TERM, HUP, QUIT, USR1, USR2, WINCH, TSTP and CONT are passed on to CMD's process "
+        "group.",
+    .examples =
+        "  belay lock nightly-backup -- /usr/local/bin/backup --full\n"
+        "  belay lock deploy --try -- ./deploy.sh\n"
+        "  belay lock report --shared --wait 5s --ttl 30s -- sh -c 'make-report $BELAY_TOKEN'\n",
     .options = lock_options,
     .options_count = COUNT_OF(lock_options),
     .positionals_min = 1,

@@ -266,7 +266,8 @@ const struct args_command command_list = {
     .name = "list",
     .synopsis = "[PREFIX] [--stale]",
     .summary = "the locks that are held, waited for, or closed for a delay",
-    .description = "Lists one name space, sorted by name; with PREFIX only names that start with it.",
+    .description =
+        "Lists one name space, sorted by name; with PREFIX only names that start with it.",
     .examples = "  belay list\n"
                 "  belay list jobs/ --namespace batch\n",
     .options = read_options,

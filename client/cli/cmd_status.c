@@ -11,9 +11,9 @@
 #include "client/cli/command.h"
 
 enum {
-    READY_POLL_MS = 50,          /* between two looks at a cluster that is not ready */
-    READY_LOOK_MS = 1000,        /* for one look: a node that is down must not use up all the time */
-    READY_TIMEOUT_MS = 30000,    /* without --timeout */
+    READY_POLL_MS = 50,       /* between two looks at a cluster that is not ready */
+    READY_LOOK_MS = 1000,     /* for one look: a node that is down must not use up all the time */
+    READY_TIMEOUT_MS = 30000, /* without --timeout */
 };
 
 static const char *node_state_text(unsigned state)
@@ -28,8 +28,8 @@ static const char *role_text(unsigned role)
     return role < COUNT_OF(names) ? names[role] : "unknown";
 }
 
-/* The report of the shard's leader of the highest term: after an election an old leader may not have
- * noticed yet. NULL = none. */
+/* The report of the shard's leader of the highest term: after an election an old leader may not
+ * have noticed yet. NULL = none. */
 static const belay_shard_info *leader_of(const belay_cluster_info *info, unsigned shard)
 {
     const belay_shard_info *best = NULL;
@@ -58,8 +58,8 @@ static unsigned shards_of(const belay_cluster_info *info)
     return shards;
 }
 
-/* An empty reason = ready: every node answers and runs, every shard has a leader whose first entry is
- * committed. */
+/* An empty reason = ready: every node answers and runs, every shard has a leader whose first entry
+ * is committed. */
 static bool is_ready(const belay_cluster_info *info, char *reason, size_t reason_bytes)
 {
     unsigned shards = shards_of(info), leaderless = 0;
@@ -87,8 +87,8 @@ static bool is_ready(const belay_cluster_info *info, char *reason, size_t reason
 
 static void print_nodes(const belay_cluster_info *info)
 {
-    static const char *const headings[] = {"NODE",    "ENDPOINT",   "STATE",  "DURABILITY",
-                                           "WORKERS", "LEADS",      "UPTIME", "CLUSTER"};
+    static const char *const headings[] = {"NODE",    "ENDPOINT", "STATE",  "DURABILITY",
+                                           "WORKERS", "LEADS",    "UPTIME", "CLUSTER"};
     struct table *table = table_new(headings, COUNT_OF(headings));
     unsigned shards = shards_of(info);
     for (size_t i = 0; i < info->nodes_count; i++) {
@@ -121,9 +121,9 @@ static void print_nodes(const belay_cluster_info *info)
 
 static void print_shards(const belay_cluster_info *info)
 {
-    static const char *const headings[] = {"SHARD", "LEADER", "TERM",      "LAST",     "COMMITTED",
-                                           "APPLIED", "SNAPSHOT", "VOTERS", "LEARNERS", "LOCKS",
-                                           "LEASES", "WAITERS", "SESSIONS"};
+    static const char *const headings[] = {
+        "SHARD",  "LEADER",   "TERM",  "LAST",   "COMMITTED", "APPLIED", "SNAPSHOT",
+        "VOTERS", "LEARNERS", "LOCKS", "LEASES", "WAITERS",   "SESSIONS"};
     struct table *table = table_new(headings, COUNT_OF(headings));
     unsigned shards = shards_of(info);
     for (unsigned shard = 0; shard < shards; shard++) {
@@ -222,11 +222,11 @@ static belay_status wait_ready(belay_client *client, uint64_t timeout_ms, belay_
     uint64_t end_ms = monotonic_ms() + timeout_ms;
     for (;;) {
         uint64_t left_ms = end_ms > monotonic_ms() ? end_ms - monotonic_ms() : 1;
-        belay_status status = belay_cluster_status(
-            client, left_ms < READY_LOOK_MS ? left_ms : READY_LOOK_MS, info);
+        belay_status status =
+            belay_cluster_status(client, left_ms < READY_LOOK_MS ? left_ms : READY_LOOK_MS, info);
         bool ready = status == BELAY_OK && is_ready(info, reason, reason_bytes);
-        if (ready || (status != BELAY_OK && status != BELAY_UNREACHABLE &&
-                      status != BELAY_TIMED_OUT))
+        if (ready ||
+            (status != BELAY_OK && status != BELAY_UNREACHABLE && status != BELAY_TIMED_OUT))
             return status;
         if (status != BELAY_OK)
             snprintf(reason, reason_bytes, "no node answers");
@@ -299,8 +299,9 @@ const struct args_command command_status = {
     .name = "status",
     .synopsis = "[--wait-ready] [--timeout TIME]",
     .summary = "nodes, shards, leaders, indexes, counts",
-    .description = "Asks every node for itself. The shards are shown as their leaders see them; -o json\n"
-                   "has every node's report of every shard.",
+    .description =
+        "Asks every node for itself. The shards are shown as their leaders see them; -o json\n"
+        "has every node's report of every shard.",
     .examples = "  belay status\n"
                 "  belay status --wait-ready --timeout 30s\n"
                 "  belay status -o json | jq .ready\n",

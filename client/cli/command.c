@@ -88,10 +88,10 @@ int command_report_busy(belay_status status, const char *name, const belay_holde
     if (status != BELAY_BUSY)
         return command_report(status, name);
     printable(holder->value, holder->value_bytes, value, sizeof value);
-    fprintf(stderr, "belay: %s: busy: held by %s (%s, token %llu, %s left%s); use --wait to queue\n",
-            name, value[0] ? value : "an unnamed holder", mode_text(holder->mode),
-            (unsigned long long)holder->token, remaining,
-            holder->holders > 1 ? ", and others" : "");
+    fprintf(
+        stderr, "belay: %s: busy: held by %s (%s, token %llu, %s left%s); use --wait to queue\n",
+        name, value[0] ? value : "an unnamed holder", mode_text(holder->mode),
+        (unsigned long long)holder->token, remaining, holder->holders > 1 ? ", and others" : "");
     return exit_code_of(status);
 }
 
@@ -146,8 +146,8 @@ void default_value(char text[DEFAULT_VALUE_BYTES], int pid, char *const *words)
     char host[128] = "?";
     (void)gethostname(host, sizeof host - 1);
     const struct passwd *user = getpwuid(geteuid());
-    int length = snprintf(text, DEFAULT_VALUE_BYTES, "%.64s@%.100s %d",
-                          user ? user->pw_name : "?", host, pid);
+    int length = snprintf(text, DEFAULT_VALUE_BYTES, "%.64s@%.100s %d", user ? user->pw_name : "?",
+                          host, pid);
     size_t used = length < 0 ? 0 : (size_t)length;
     for (; words && *words && used + 1 < DEFAULT_VALUE_BYTES; words++) {
         length = snprintf(text + used, DEFAULT_VALUE_BYTES - used, " %s", *words);

@@ -16,7 +16,8 @@
 
 /* ---- client ---------------------------------------------------------------------------------- */
 
-/* Opens a client with the global options. `adjust` may be NULL. On failure the error is on stderr. */
+/* Opens a client with the global options. `adjust` may be NULL. On failure the error is on stderr.
+ */
 belay_status command_open(const struct args_values *values,
                           void (*adjust)(void *context, belay_client_options *options),
                           void *context, belay_client **client);
@@ -54,7 +55,8 @@ struct table *table_new(const char *const *headings, size_t columns);
 void table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void table_print_and_free(struct table *table);
 
-/* JSON strings must be UTF-8: other bytes become U+FFFD, and KEY_hex beside it holds them exactly. */
+/* JSON strings must be UTF-8: other bytes become U+FFFD, and KEY_hex beside it holds them exactly.
+ */
 void json_set_bytes(json_t *object, const char *key, const void *bytes, size_t count);
 /* 64-bit numbers that exceed 2^53 go as decimal strings. */
 void json_set_u64_text(json_t *object, const char *key, uint64_t number);
@@ -85,18 +87,50 @@ extern const struct args_command command_store;
 
 /* Options that `lock` and `acquire` share. */
 #define OPTIONS_OF_ACQUIRE                                                                         \
-    {"shared", 's', ARGS_FLAG, OPTION_AT(shared), 0, NULL, "share it with other --shared holders"}, \
-        {"ttl", 0, ARGS_DURATION, OPTION_AT(ttl_ms), OPTION_AT(ttl_set), "TIME",                   \
+    {                                                                                              \
+        "shared",                                                                                  \
+        's',                                                                                       \
+        ARGS_FLAG,                                                                                 \
+        OPTION_AT(shared),                                                                         \
+        0,                                                                                         \
+        NULL,                                                                                      \
+        "share it with other --shared holders"},                                                   \
+        {"ttl",                                                                                    \
+         0,                                                                                        \
+         ARGS_DURATION,                                                                            \
+         OPTION_AT(ttl_ms),                                                                        \
+         OPTION_AT(ttl_set),                                                                       \
+         "TIME",                                                                                   \
          "the lease ends this long after its last renewal (default 10s)"},                         \
-        {"wait", 'w', ARGS_DURATION, OPTION_AT(wait_ms), OPTION_AT(wait_set), "TIME",              \
+        {"wait",                                                                                   \
+         'w',                                                                                      \
+         ARGS_DURATION,                                                                            \
+         OPTION_AT(wait_ms),                                                                       \
+         OPTION_AT(wait_set),                                                                      \
+         "TIME",                                                                                   \
          "give up waiting after this long (default: wait for ever)"},                              \
         {"try", 0, ARGS_FLAG, OPTION_AT(try_only), 0, NULL, "do not wait at all"},                 \
         {"barge", 0, ARGS_FLAG, OPTION_AT(barge), 0, NULL, "may pass waiters if it is free now"},  \
-        {"priority", 'p', ARGS_PRIORITY, OPTION_AT(priority), 0, "0..255",                         \
+        {"priority",                                                                               \
+         'p',                                                                                      \
+         ARGS_PRIORITY,                                                                            \
+         OPTION_AT(priority),                                                                      \
+         0,                                                                                        \
+         "0..255",                                                                                 \
          "higher ones are granted first (default 0)"},                                             \
-        {"grace", 0, ARGS_DURATION, OPTION_AT(grace_ms), 0, "TIME",                                \
+        {"grace",                                                                                  \
+         0,                                                                                        \
+         ARGS_DURATION,                                                                            \
+         OPTION_AT(grace_ms),                                                                      \
+         0,                                                                                        \
+         "TIME",                                                                                   \
          "the cluster waits this much longer than the TTL before it ends the lease"},              \
-        {"lock-delay", 0, ARGS_DURATION, OPTION_AT(lock_delay_ms), 0, "TIME",                      \
+        {"lock-delay",                                                                             \
+         0,                                                                                        \
+         ARGS_DURATION,                                                                            \
+         OPTION_AT(lock_delay_ms),                                                                 \
+         0,                                                                                        \
+         "TIME",                                                                                   \
          "after an expiry (not a release) nobody gets it for this long"},                          \
     {                                                                                              \
         "value", 0, ARGS_VALUE, OPTION_AT(value), 0, "TEXT",                                       \

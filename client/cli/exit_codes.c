@@ -46,5 +46,6 @@ void exit_codes_print(FILE *stream)
             fprintf(stream, "  %-4d %s\n", exit_code_of((belay_status)status), meanings[status]);
     fprintf(stream, "  %-4d %s\n", EXIT_CODE_NOT_EXECUTABLE, "lock: CMD cannot be executed");
     fprintf(stream, "  %-4d %s\n", EXIT_CODE_NOT_FOUND, "lock: CMD was not found");
-    fprintf(stream, "  %-4s %s\n", "else", "lock: CMD's own exit code, 128 + n if signal n ended it");
+    fprintf(stream, "  %-4s %s\n", "else",
+            "lock: CMD's own exit code, 128 + n if signal n ended it");
 }

@@ -75,9 +75,8 @@ bool parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *number
         *number = read;
         return true;
     }
-    parse_fail(error, "'%.60s' is not %s %llu..%llu", text,
-               is_number ? "in the range" : "a number", (unsigned long long)min,
-               (unsigned long long)max);
+    parse_fail(error, "'%.60s' is not %s %llu..%llu", text, is_number ? "in the range" : "a number",
+               (unsigned long long)min, (unsigned long long)max);
     return false;
 }
 

@@ -52,8 +52,8 @@ static pid_t command_of(const struct supervise *supervise)
     return atomic_load(&supervise->page->command_pid);
 }
 
-/* Ctrl-Z reached CMD: this job must look stopped to the shell, all its processes together. The lease
- * is kept meanwhile, which the keeper must know before this process stops. */
+/* Ctrl-Z reached CMD: this job must look stopped to the shell, all its processes together. The
+ * lease is kept meanwhile, which the keeper must know before this process stops. */
 static void suspend(struct supervise *supervise)
 {
     atomic_store(&supervise->page->front_suspended, 1);
@@ -139,7 +139,6 @@ static void end_orphans(struct supervise *supervise, int timer_fd)
     (void)cgroup_remove(page->cgroup);
     announce_gone(supervise);
 }
-
 
 static void read_link(struct supervise *supervise)
 {

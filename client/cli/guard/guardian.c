@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The guardian: CMD's parent. It starts CMD, passes signals on, and sees to it that nothing of CMD's
- * tree outlives the lease. It depends on nobody: its timer runs on CLOCK_BOOTTIME against a word in
- * shared memory, and the others' deaths reach it through pidfds.
+ * The guardian: CMD's parent. It starts CMD, passes signals on, and sees to it that nothing of
+ * CMD's tree outlives the lease. It depends on nobody: its timer runs on CLOCK_BOOTTIME against a
+ * word in shared memory, and the others' deaths reach it through pidfds.
  */
 #include <assert.h>
 #include <errno.h>
@@ -260,8 +260,7 @@ static void let_go_of_streams(void)
 
 void guardian_main(struct supervise *supervise)
 {
-    struct guardian guardian = {
-        .supervise = supervise, .page = supervise->page, .report_fd = -1};
+    struct guardian guardian = {.supervise = supervise, .page = supervise->page, .report_fd = -1};
 
     atomic_store(&supervise->page->guardian_pid, getpid());
     close(supervise->guardian_link[0]);

@@ -29,7 +29,7 @@ struct supervise {
     pid_t guardian; /* 0 = not forked yet */
     int guardian_pidfd;
 
-    int keeper_link[2];   /* [0] front, [1] keeper; datagrams */
+    int keeper_link[2];   /* [0] front, [1] keeper; datagrams, and an end of file cancels */
     int guardian_link[2]; /* [0] front, [1] guardian; datagrams */
     int guardian_life[2]; /* pipe: [1] open in the guardian alone, so [0] hangs up with it */
     int wake_fd;          /* eventfd: the keeper set page->ending */
@@ -39,9 +39,8 @@ struct supervise {
 enum link_kind {
     LINK_GRANTED = 1, /* keeper to front */
     LINK_FAILED = 2,  /* keeper to front: value = exit code */
-    LINK_CANCEL = 3,  /* front to keeper */
-    LINK_SIGNAL = 4,  /* front to guardian: value = signal for CMD's group */
-    LINK_STOPPED = 5, /* guardian to front: value = signal that stopped CMD */
+    LINK_SIGNAL = 3,  /* front to guardian: value = signal for CMD's group */
+    LINK_STOPPED = 4, /* guardian to front: value = signal that stopped CMD */
 };
 
 struct link_message {

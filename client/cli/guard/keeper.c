@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper: gets the lock, publishes its deadline, releases it when nothing of CMD's tree is left.
+ * The keeper: gets the lock, publishes its deadline, releases it when nothing of CMD's tree is
+ * left.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -11,6 +12,8 @@
 #include "client/cli/guard/cgroup.h"
 #include "client/cli/guard/internal.h"
 #include "client/cli/guard/proctree.h"
+
+enum { KEEPER_ROUND_NS = 2000000 }; /* between two rounds of SIGKILL */
 
 struct keeper {
     struct supervise *supervise;
@@ -84,6 +87,21 @@ static bool all_others_died(const struct keeper *keeper, bool life_hung_up)
            !atomic_load(&keeper->page->gone);
 }
 
+/* Only the kill is certain to be needed; that the group is empty is worth waiting for, to remove
+ * it. */
+static void end_without_others(struct keeper *keeper)
+{
+    do {
+        end_by_force(keeper);
+        if (cgroup_remove(keeper->page->cgroup))
+            return;
+        timer_set(keeper->timer_fd, guard_now_ns() + KEEPER_ROUND_NS);
+        struct pollfd rest = {.fd = keeper->timer_fd, .events = POLLIN};
+        (void)poll(&rest, 1, -1);
+        drain(keeper->timer_fd);
+    } while (guard_now_ns() < atomic_load(&keeper->page->deadline_ns));
+}
+
 /* Returns whether the lock may be released. */
 static bool hold(struct keeper *keeper)
 {
@@ -106,7 +124,7 @@ static bool hold(struct keeper *keeper)
         life_hung_up = life_hung_up || fds[3].revents != 0;
         publish(keeper);
         if (all_others_died(keeper, life_hung_up)) {
-            end_by_force(keeper);
+            end_without_others(keeper);
             return !guardian_was_started(keeper);
         }
         if (guard_now_ns() < guard_force_at_ns(keeper->page))

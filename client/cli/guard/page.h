@@ -51,12 +51,12 @@ struct guard_page {
 
     /* Written by the guardian (by the front, if the guardian died). */
     _Atomic int32_t guardian_pid;
-    _Atomic int32_t command_pid;  /* also CMD's process group */
-    _Atomic uint32_t cause;       /* enum guard_cause */
-    _Atomic uint32_t exec_errno;  /* why CMD could not be started; 0 = it was */
-    _Atomic uint32_t has_status;  /* `wait_status` is CMD's */
+    _Atomic int32_t command_pid; /* also CMD's process group */
+    _Atomic uint32_t cause;      /* enum guard_cause */
+    _Atomic uint32_t exec_errno; /* why CMD could not be started; 0 = it was */
+    _Atomic uint32_t has_status; /* `wait_status` is CMD's */
     _Atomic int32_t wait_status;
-    _Atomic uint32_t gone;        /* nothing of the tree is left: the lock may go */
+    _Atomic uint32_t gone;           /* nothing of the tree is left: the lock may go */
     char cgroup[GUARD_CGROUP_BYTES]; /* set before the guardian is forked; empty = none */
 };
 
@@ -73,8 +73,8 @@ bool guard_may_start(const struct guard_page *page);
 /* When CMD's tree must get its SIGKILL at the latest; 0 = at once. */
 uint64_t guard_kill_at_ns(const struct guard_page *page);
 
-/* Midway from there to the deadline: whoever finds the tree alive now does not wait for the guardian
- * any longer. */
+/* Midway from there to the deadline: whoever finds the tree alive now does not wait for the
+ * guardian any longer. */
 uint64_t guard_force_at_ns(const struct guard_page *page);
 
 /* When it must get its first signal; 0 = at once. */

@@ -22,8 +22,8 @@ int proctree_init(struct proctree *tree)
 {
     *tree = (struct proctree){.entries_max = PROCTREE_PIDS_MAX};
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *entries = mmap(NULL, tree->entries_max * sizeof *tree->entries, PROT_READ | PROT_WRITE,
-                         flags, -1, 0);
+    void *entries =
+        mmap(NULL, tree->entries_max * sizeof *tree->entries, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (entries == MAP_FAILED)
         return -errno;
     void *marks = mmap(NULL, PROCTREE_PIDS_MAX / 8, PROT_READ | PROT_WRITE, flags, -1, 0);

@@ -84,7 +84,9 @@ static int wait_for_grant(struct supervise *supervise, int signal_fd)
         if (fds[1].revents && read(signal_fd, &info, sizeof info) == (ssize_t)sizeof info &&
             front_signal_ends((int)info.ssi_signo)) {
             cancelled_by = (int)info.ssi_signo;
-            link_send(supervise->keeper_link[0], LINK_CANCEL, 0);
+            /* An end of file, not a message: one that is never read would reset the link and
+             * destroy the answer on its way back. */
+            shutdown(supervise->keeper_link[0], SHUT_WR);
         } else if (fds[1].revents && info.ssi_signo == SIGTSTP) {
             /* No CMD to stop yet. A lock that is granted meanwhile is not carried on. */
             raise(SIGSTOP);
@@ -177,11 +179,10 @@ static int run(struct supervise *supervise, int signal_fd)
 
 static void close_all(struct supervise *supervise)
 {
-    int fds[] = {supervise->front_pidfd,      supervise->keeper_pidfd,
-                 supervise->guardian_pidfd,   supervise->keeper_link[0],
-                 supervise->guardian_link[0], supervise->guardian_life[0],
-                 supervise->wake_fd,          supervise->gone_fd,
-                 supervise->tty.fd};
+    int fds[] = {
+        supervise->front_pidfd,    supervise->keeper_pidfd,     supervise->guardian_pidfd,
+        supervise->keeper_link[0], supervise->guardian_link[0], supervise->guardian_life[0],
+        supervise->wake_fd,        supervise->gone_fd,          supervise->tty.fd};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
         if (fds[i] >= 0)
             close(fds[i]);

@@ -4,9 +4,9 @@
  *
  * Three processes (see page.h). The guardian is CMD's parent and a child subreaper, so all that CMD
  * starts stays below it; it reads the deadline from shared memory and ends the tree by its own
- * timer, whether the keeper or the front is killed, stopped or merely slow. The front is a subreaper
- * above the guardian: if the guardian is killed, the tree comes to the front, which ends it. The
- * keeper releases the lock only after it was told that nothing of the tree is left.
+ * timer, whether the keeper or the front is killed, stopped or merely slow. The front is a
+ * subreaper above the guardian: if the guardian is killed, the tree comes to the front, which ends
+ * it. The keeper releases the lock only after it was told that nothing of the tree is left.
  *
  * The guardian stays in the front's session, in a process group of its own with every signal
  * blocked: a parent in another session would make CMD's group an orphaned one, in which Ctrl-Z does
@@ -33,8 +33,8 @@ struct supervise_grant {
 struct supervise_feed {
     void *context;
 
-    /* Waits for the lock. 0: *grant is filled in. Else belay's exit code (> 0), already explained on
-     * stderr. Must give up soon after cancel_fd becomes readable or hung up. */
+    /* Waits for the lock. 0: *grant is filled in. Else belay's exit code (> 0), already explained
+     * on stderr. Must give up soon after cancel_fd becomes readable or hung up. */
     int (*acquire)(void *context, int cancel_fd, struct supervise_grant *grant);
 
     /* The deadline as it is now (renewals move it); 0 = lost. */
@@ -58,7 +58,8 @@ struct supervise_options {
     bool verbose;
 };
 
-/* Returns the exit code for the shell. Single-threaded callers only; leaves signals as they were. */
+/* Returns the exit code for the shell. Single-threaded callers only; leaves signals as they were.
+ */
 int supervise_run(const struct supervise_options *options, const struct supervise_feed *feed);
 
 #endif
