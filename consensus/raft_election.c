@@ -126,7 +126,7 @@ static void raft_start_candidacy(struct raft *raft, enum raft_role role)
 
 static bool raft_may_campaign(const struct raft *raft, bool transfer)
 {
-    return raft->campaigns && raft_is_voter(raft) && !raft->fetching && !raft_is_leader(raft) &&
+    return raft->campaigns && raft_may_stand(raft) && !raft->fetching && !raft_is_leader(raft) &&
            raft->hard.term < UINT64_MAX && (transfer || raft->now_ns >= raft->quiet_until_ns);
 }
 

@@ -225,6 +225,7 @@ void raft_configuration_release(struct raft *raft, uint64_t index);
 struct raft_peer *raft_peer_of(struct raft *raft, uint64_t id);
 const struct raft_member *raft_member_of(const struct raft *raft, uint64_t id);
 bool raft_is_voter(const struct raft *raft);
+bool raft_may_stand(const struct raft *raft);
 
 /* raft_transfer.c */
 void raft_on_transfer(struct raft *raft, uint64_t target);

@@ -141,6 +141,30 @@ void raft_configuration_release(struct raft *raft, uint64_t index)
         raft->base_configuration = configuration;
 }
 
+static bool raft_has_voter(const struct raft_configuration *configuration, uint64_t id)
+{
+    for (uint32_t i = 0; i < configuration->count; i++)
+        if (configuration->members[i].replica_id == id)
+            return configuration->members[i].role == RAFT_VOTER;
+    return false;
+}
+
+/* A voter, or one that the newest configuration leaves out while that is not committed: it may be the
+ * only one whose log can win (4.2.2). Two voters become one: the leader that removed itself fails
+ * before the other has the entry, which then would wait for its vote for ever. */
+bool raft_may_stand(const struct raft *raft)
+{
+    struct raft_configuration before;
+
+    if (raft_is_voter(raft))
+        return true;
+    if (raft->configuration.index <= raft->commit_index)
+        return false;
+    if (!raft_configuration_find(raft, 0, raft->configuration.index - 1, &before))
+        before = raft->base_configuration;
+    return raft_has_voter(&before, raft->options.replica_id);
+}
+
 /* ---- changes --------------------------------------------------------------------------------- */
 
 static uint32_t raft_voters(const struct raft_configuration *configuration)
