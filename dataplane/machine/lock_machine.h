@@ -4,8 +4,8 @@
  * leases, wait queues, timers) and the deterministic function that applies a log entry to it.
  *
  * Pure: no clock, no I/O, no allocation after init, no randomness; a result depends on the log and
- * the state alone. Two machines fed the same entries, or one of them restored from a snapshot of the
- * other at any index and fed the rest, hold equal state (equal digests) and emit equal outputs.
+ * the state alone. Two machines fed the same entries, or one of them restored from a snapshot of
+ * the other at any index and fed the rest, hold equal state (equal digests) and emit equal outputs.
  *
  * One owner thread changes it. Other threads may call the functions marked "any thread": they read
  * without locks, against the writer, and are clean under ThreadSanitizer.
@@ -19,8 +19,8 @@
 
 #include "dataplane/wire/wire.h"
 
-/* Every bound that can change a result. Replicated: set by a LOG_LIMITS entry (the first of a shard),
- * in the snapshot, equal on every replica. Memory is sized from it at init. */
+/* Every bound that can change a result. Replicated: set by a LOG_LIMITS entry (the first of a
+ * shard), in the snapshot, equal on every replica. Memory is sized from it at init. */
 struct lock_limits {
     uint32_t leases_max;    /* holders: one per exclusive lock, one per shared holder */
     uint32_t resources_max; /* names that are held, waited for, or delayed */
@@ -33,7 +33,7 @@ struct lock_limits {
     uint32_t queue_max;      /* waiters of one resource */
     uint32_t ttl_ms_min, ttl_ms_max;
     uint32_t session_ttl_ms_min, session_ttl_ms_max;
-    uint32_t wait_ms_max;       /* beside WIRE_WAIT_FOREVER */
+    uint32_t wait_ms_max; /* beside WIRE_WAIT_FOREVER */
     uint32_t lock_delay_ms_max;
     uint32_t grace_ms_max;
     uint16_t token_epoch; /* of this shard's beginning; tokens are {epoch 16, count 48} */
@@ -49,8 +49,8 @@ struct lock_limits lock_limits_for(uint32_t leases);
 /* NULL if sound, else what is wrong (a sentence naming the field and its range). */
 const char *lock_limits_check(const struct lock_limits *limits);
 
-/* Payload of a LOG_COMMANDS entry: this, then `count` request items (dataplane/wire/wire.h) with the
- * leader's fields filled. */
+/* Payload of a LOG_COMMANDS entry: this, then `count` request items (dataplane/wire/wire.h) with
+ * the leader's fields filled. */
 struct lock_batch {
     uint32_t count;
     uint32_t endings_max; /* at most so many due endings are settled by this entry */
@@ -69,8 +69,9 @@ struct lock_memory {
 };
 struct lock_memory lock_machine_memory(const struct lock_limits *limits);
 
-/* `memory`: 64-byte aligned, zero-filled, lock_machine_memory().total long, owned by the caller. The
- * limits are the capacity; the state starts blank, without limits of its own, until LOG_LIMITS. */
+/* `memory`: 64-byte aligned, zero-filled, lock_machine_memory().total long, owned by the caller.
+ * The limits are the capacity; the state starts blank, without limits of its own, until LOG_LIMITS.
+ */
 struct lock_machine *lock_machine_init(void *memory, const struct lock_limits *limits);
 
 /* ---- outputs --------------------------------------------------------------------------------- */
@@ -84,7 +85,8 @@ enum lock_output_kind {
 /* `item` is a complete reply item (struct wire_granted, wire_busy, ...), valid during the call. */
 struct lock_output {
     enum lock_output_kind kind;
-    const struct wire_address *address; /* the session's; NULL: unknown session, answer the sender */
+    const struct wire_address
+        *address; /* the session's; NULL: unknown session, answer the sender */
     const struct wire_item *item;
     uint32_t command; /* REPLY: ordinal of the command in its batch */
 };
@@ -161,8 +163,8 @@ struct lock_counts {
 /* Any thread (each field is consistent in itself). */
 void lock_machine_counts(const struct lock_machine *machine, struct lock_counts *counts);
 
-/* Order-independent digest of the whole logical state: equal at equal indexes on every replica. O(n):
- * maintained incrementally, cheap to read. Owner thread. */
+/* Order-independent digest of the whole logical state: equal at equal indexes on every replica.
+ * O(n): maintained incrementally, cheap to read. Owner thread. */
 uint64_t lock_machine_digest(const struct lock_machine *machine);
 
 /* ---- snapshot -------------------------------------------------------------------------------- */
@@ -176,10 +178,10 @@ void lock_machine_snapshot_begin(struct lock_machine *machine);
 long lock_machine_snapshot_step(struct lock_machine *machine, uint8_t *out, size_t capacity);
 void lock_machine_snapshot_abort(struct lock_machine *machine);
 
-/* Restores into a machine just initialised (or wiped by begin). Chunks may be cut anywhere. step and
- * end: 0, -EBADMSG not a snapshot or damaged, -ENOSPC beyond this machine's capacity; after an error
- * the machine is blank. `end` finishes the indexes; it does bounded work per call: repeat while
- * -EAGAIN. */
+/* Restores into a machine just initialised (or wiped by begin). Chunks may be cut anywhere. step
+ * and end: 0, -EBADMSG not a snapshot or damaged, -ENOSPC beyond this machine's capacity; after an
+ * error the machine is blank. `end` finishes the indexes; it does bounded work per call: repeat
+ * while -EAGAIN. */
 void lock_machine_restore_begin(struct lock_machine *machine);
 int lock_machine_restore_step(struct lock_machine *machine, const uint8_t *bytes, size_t length);
 int lock_machine_restore_end(struct lock_machine *machine);

@@ -27,8 +27,8 @@ enum {
     WIRE_NAMESPACE_BYTES_MAX = 63,
     WIRE_NAME_BYTES_MAX = 255,
     WIRE_VALUE_BYTES_MAX = 255,
-    WIRE_RENEWALS_MAX = 64,     /* leases named by one keepalive or renew item */
-    WIRE_MAC_KEY_BYTES = 16,    /* SipHash-2-4 with a 128-bit tag */
+    WIRE_RENEWALS_MAX = 64,  /* leases named by one keepalive or renew item */
+    WIRE_MAC_KEY_BYTES = 16, /* SipHash-2-4 with a 128-bit tag */
     WIRE_TAG_BYTES = 16,
     WIRE_SHARDS_MAX = 1024,
 };
@@ -93,7 +93,7 @@ enum wire_status {
     WIRE_WRONG_VERSION = 17,
     WIRE_WRONG_CLUSTER = 18,
     WIRE_UNKNOWN_COMMAND = 19,
-    WIRE_UNAVAILABLE = 20, /* shard starting, stepping down, disk full: try again with backoff */
+    WIRE_UNAVAILABLE = 20,  /* shard starting, stepping down, disk full: try again with backoff */
     WIRE_ALREADY_HELD = 21, /* this session holds it already and did not say `reentrant` */
     WIRE_STATUS_COUNT
 };
@@ -176,7 +176,8 @@ struct wire_renewal {
 static_assert(sizeof(struct wire_renewal) == 24, "wire_renewal is 24 bytes");
 
 /* KEEPALIVE: extends the session, takes over the datagram's source address if this number is newer
- * than the one that set it, and renews the leases named. RENEW: only renews (any session's leases). */
+ * than the one that set it, and renews the leases named. RENEW: only renews (any session's leases).
+ */
 struct wire_renew {
     struct wire_request request;
     struct wire_address address; /* leader, KEEPALIVE only; else zero */
@@ -192,11 +193,14 @@ struct wire_close {
 
 enum wire_mode { WIRE_SHARED = 1, WIRE_EXCLUSIVE = 2 };
 
-enum wire_acquire_flags { /* in item.flags */
-    WIRE_TRY = 1,         /* never wait */
-    WIRE_BARGE = 2,       /* may pass waiters if the resource is free in this mode now */
-    WIRE_REENTRANT = 4,   /* a second equal acquire by this session answers with the same lease */
-    WIRE_SESSION_BOUND = 8, /* no TTL of its own: lives and ends with the session; ttl_ms = 0 */
+enum wire_acquire_flags {               /* in item.flags */
+                          WIRE_TRY = 1, /* never wait */
+                          WIRE_BARGE =
+                              2, /* may pass waiters if the resource is free in this mode now */
+                          WIRE_REENTRANT = 4, /* a second equal acquire by this session answers with
+                                                 the same lease */
+                          WIRE_SESSION_BOUND = 8, /* no TTL of its own: lives and ends with the
+                                                     session; ttl_ms = 0 */
 };
 
 /* Also the flags of other requests. */
@@ -300,9 +304,9 @@ struct wire_granted {
     struct wire_reply reply; /* number = the acquire's or convert's number */
     struct wire_lease_id lease;
     uint64_t token;
-    uint32_t ttl_ms;       /* 0 = lives with the session */
+    uint32_t ttl_ms; /* 0 = lives with the session */
     uint8_t mode;
-    uint8_t waited;        /* 1: not granted by its own entry; use the two fields below */
+    uint8_t waited; /* 1: not granted by its own entry; use the two fields below */
     uint8_t zero[2];
     uint64_t keepalive_number;   /* of the session's latest applied keepalive; 0 = the open */
     uint64_t since_keepalive_ns; /* shard time from that keepalive's stamp to the grant */
@@ -441,8 +445,8 @@ enum wire_what {
 /* "TTL longer than the limit" and the like, for messages to people. */
 const char *wire_what_text(unsigned what);
 
-/* NODE item: about the datagram. CHALLENGE carries the cookie; WRONG_VERSION ours; WRONG_CLUSTER the
- * cluster id. 24 bytes: never longer than what caused it (header + one request). */
+/* NODE item: about the datagram. CHALLENGE carries the cookie; WRONG_VERSION ours; WRONG_CLUSTER
+ * the cluster id. 24 bytes: never longer than what caused it (header + one request). */
 struct wire_node_notice {
     struct wire_item item;
     uint64_t cookie;
@@ -573,7 +577,7 @@ static_assert(sizeof(struct wire_join) == 24, "wire_join is 24 bytes");
 
 enum wire_reject {
     WIRE_ACCEPTED = 0,
-    WIRE_REJECT_RUNT = 1,     /* shorter than a header */
+    WIRE_REJECT_RUNT = 1, /* shorter than a header */
     WIRE_REJECT_OVERSIZED = 2,
     WIRE_REJECT_MAGIC = 3,
     WIRE_REJECT_VERSION = 4,
@@ -592,8 +596,8 @@ const char *wire_reject_name(unsigned reject);
 
 /* Checks the header and that the items tile the datagram exactly (each >= 8 bytes, multiple of 8).
  * On WIRE_ACCEPTED *items points at the first item. `bytes` need not be aligned to more than 8. */
-enum wire_reject wire_decode_datagram(const uint8_t *datagram, size_t bytes, enum wire_kind expected,
-                                      const struct wire_header **header,
+enum wire_reject wire_decode_datagram(const uint8_t *datagram, size_t bytes,
+                                      enum wire_kind expected, const struct wire_header **header,
                                       const struct wire_item **items);
 
 /* The item after `item`; valid only while fewer than item_count items have been taken. */
@@ -609,9 +613,9 @@ struct wire_verdict {
 };
 
 /* Judges one request item whose `bytes` are known to lie inside the datagram (or log entry): length
- * against op, counts against length, reserved zero, mode, flags, zero-fill. It does not judge limits
- * that are replicated state (TTL bounds, capacities): apply does. `from_log`: leader-filled fields
- * may be set; else they must be zero. */
+ * against op, counts against length, reserved zero, mode, flags, zero-fill. It does not judge
+ * limits that are replicated state (TTL bounds, capacities): apply does. `from_log`: leader-filled
+ * fields may be set; else they must be zero. */
 struct wire_verdict wire_judge_request(const struct wire_item *item, bool from_log);
 
 /* Same for replies and pushes, used by clients. False = ignore the item. */

@@ -2,16 +2,17 @@
  *
  * libbelay: locks, leases and fencing tokens from a Belay cluster.
  *
- * A client is one connection to the cluster. It owns one thread for its datagrams; it opens sessions
- * as it needs them, keeps them alive, renews held locks at a third of their TTL, retries under the
- * same request id with backoff and jitter, and follows leaders. Every function may be called from
- * any thread unless it says otherwise. Blocking calls are asynchronous calls plus a wait.
+ * A client is one connection to the cluster. It owns one thread for its datagrams; it opens
+ * sessions as it needs them, keeps them alive, renews held locks at a third of their TTL, retries
+ * under the same request id with backoff and jitter, and follows leaders. Every function may be
+ * called from any thread unless it says otherwise. Blocking calls are asynchronous calls plus a
+ * wait.
  *
  * A lock protects a resource only as far as the resource checks the token: see belay_fence_check()
  * and docs/guarantees.md.
  *
- * Times are milliseconds (uint64_t) where a person sets them and nanoseconds of CLOCK_BOOTTIME where
- * the library reports a deadline. No wall clock is involved anywhere.
+ * Times are milliseconds (uint64_t) where a person sets them and nanoseconds of CLOCK_BOOTTIME
+ * where the library reports a deadline. No wall clock is involved anywhere.
  */
 #ifndef BELAY_BELAY_H
 #define BELAY_BELAY_H
@@ -35,25 +36,25 @@ extern "C" {
 /* Each value asks something different of the caller; none is ever folded into another. */
 typedef enum belay_status {
     BELAY_OK = 0,
-    BELAY_BUSY = 1,          /* `try`, and somebody holds it */
-    BELAY_TIMED_OUT = 2,     /* the wait limit passed; nothing is held */
-    BELAY_LOST = 3,          /* the lease is over */
-    BELAY_UNREACHABLE = 4,   /* no node answered in time; the outcome may be unknown */
+    BELAY_BUSY = 1,        /* `try`, and somebody holds it */
+    BELAY_TIMED_OUT = 2,   /* the wait limit passed; nothing is held */
+    BELAY_LOST = 3,        /* the lease is over */
+    BELAY_UNREACHABLE = 4, /* no node answered in time; the outcome may be unknown */
     BELAY_CANCELLED = 5,
-    BELAY_DEADLOCK = 6,      /* waiting could never end (second upgrader, S then X) */
-    BELAY_OVER_LIMIT = 7,    /* belay_error_text() names the limit */
+    BELAY_DEADLOCK = 6,   /* waiting could never end (second upgrader, S then X) */
+    BELAY_OVER_LIMIT = 7, /* belay_error_text() names the limit */
     BELAY_DENIED = 8,
-    BELAY_BAD_REQUEST = 9,   /* an argument is wrong; belay_error_text() names it */
-    BELAY_SESSION_LOST = 10, /* the session ended; everything that lived with it is gone */
-    BELAY_DELAYED = 11,      /* `try`, and the resource is closed for its lock_delay */
-    BELAY_ALREADY_HELD = 12, /* this client holds it and did not say `reentrant` */
-    BELAY_STALE_REQUEST = 13,/* the server no longer knows the outcome */
+    BELAY_BAD_REQUEST = 9,    /* an argument is wrong; belay_error_text() names it */
+    BELAY_SESSION_LOST = 10,  /* the session ended; everything that lived with it is gone */
+    BELAY_DELAYED = 11,       /* `try`, and the resource is closed for its lock_delay */
+    BELAY_ALREADY_HELD = 12,  /* this client holds it and did not say `reentrant` */
+    BELAY_STALE_REQUEST = 13, /* the server no longer knows the outcome */
     BELAY_WRONG_CLUSTER = 14,
     BELAY_WRONG_VERSION = 15,
     BELAY_NO_MEMORY = 16,
-    BELAY_CLOSED = 17,       /* the client is being closed */
-    BELAY_SYSTEM = 18,       /* a system call failed; belay_error_text() says which */
-    BELAY_REFUSED = 19,      /* belay_fence_check(): a token lower than the highest seen */
+    BELAY_CLOSED = 17,  /* the client is being closed */
+    BELAY_SYSTEM = 18,  /* a system call failed; belay_error_text() says which */
+    BELAY_REFUSED = 19, /* belay_fence_check(): a token lower than the highest seen */
     BELAY_STATUS_COUNT
 } belay_status;
 
@@ -63,8 +64,8 @@ BELAY_API const char *belay_status_name(belay_status status);
 /* The library's version, "major.minor.patch". */
 BELAY_API const char *belay_version(void);
 
-/* A sentence about this thread's last failed call, with the limit or the argument it is about. Valid
- * until this thread's next call. Never NULL. */
+/* A sentence about this thread's last failed call, with the limit or the argument it is about.
+ * Valid until this thread's next call. Never NULL. */
 BELAY_API const char *belay_error_text(void);
 
 /* ---- client ---------------------------------------------------------------------------------- */
@@ -73,9 +74,9 @@ typedef struct belay_client belay_client;
 typedef struct belay_lock belay_lock;
 
 typedef enum belay_lost_reason {
-    BELAY_LOST_EXPIRED = 1, /* the server ended the lease, or said so too late to renew */
-    BELAY_LOST_DEADLINE = 2,/* the client's own conservative deadline passed without an answer */
-    BELAY_LOST_FORCED = 3,  /* an operator forced it */
+    BELAY_LOST_EXPIRED = 1,  /* the server ended the lease, or said so too late to renew */
+    BELAY_LOST_DEADLINE = 2, /* the client's own conservative deadline passed without an answer */
+    BELAY_LOST_FORCED = 3,   /* an operator forced it */
     BELAY_LOST_SESSION = 4
 } belay_lost_reason;
 
@@ -87,13 +88,14 @@ typedef void (*belay_lost_fn)(void *context, belay_lock *lock, belay_lost_reason
 typedef void (*belay_revoke_fn)(void *context, belay_lock *lock);
 
 typedef struct belay_client_options {
-    size_t struct_bytes;        /* sizeof(belay_client_options), for later growth */
-    const char *endpoints;      /* "host:port,host:port"; NULL = $BELAY_ENDPOINTS, else 127.0.0.1:7400 */
-    uint64_t session_ttl_ms;    /* 0 = 10,000 */
-    uint64_t request_timeout_ms;/* 0 = 5,000: then BELAY_UNREACHABLE (a wait limit is added to it) */
-    uint32_t requests_max;      /* 0 = 1,024 outstanding at once */
-    uint32_t locks_max;         /* 0 = 65,536 held or waited for at once */
-    uint64_t cluster_id;        /* 0 = whichever answers; else others are BELAY_WRONG_CLUSTER */
+    size_t struct_bytes;   /* sizeof(belay_client_options), for later growth */
+    const char *endpoints; /* "host:port,host:port"; NULL = $BELAY_ENDPOINTS, else 127.0.0.1:7400 */
+    uint64_t session_ttl_ms; /* 0 = 10,000 */
+    uint64_t
+        request_timeout_ms; /* 0 = 5,000: then BELAY_UNREACHABLE (a wait limit is added to it) */
+    uint32_t requests_max;  /* 0 = 1,024 outstanding at once */
+    uint32_t locks_max;     /* 0 = 65,536 held or waited for at once */
+    uint64_t cluster_id;    /* 0 = whichever answers; else others are BELAY_WRONG_CLUSTER */
     belay_lost_fn on_lost;
     belay_revoke_fn on_revoke;
     void *context;
@@ -104,7 +106,8 @@ typedef struct belay_client_options {
 BELAY_API void belay_client_options_init(belay_client_options *options);
 
 /* Starts the client's thread; does not wait for the cluster. *client is NULL on failure. */
-BELAY_API belay_status belay_client_open(const belay_client_options *options, belay_client **client);
+BELAY_API belay_status belay_client_open(const belay_client_options *options,
+                                         belay_client **client);
 
 /* Closes the sessions (which releases what lives with them; locks with a TTL of their own too),
  * waits at most `timeout_ms` for that, frees everything. belay_lock handles end with it. */
@@ -131,21 +134,21 @@ BELAY_API bool belay_lease_parse(const char *text, belay_lease_id *lease);
 
 typedef struct belay_acquire_options {
     size_t struct_bytes;
-    const char *name_space;   /* NULL = "" */
-    const char *name;         /* 1..255 bytes */
-    size_t name_bytes;        /* 0 = strlen(name) */
-    belay_mode mode;          /* default BELAY_EXCLUSIVE */
-    uint64_t ttl_ms;          /* default 10,000; with session_bound unused */
-    bool session_bound;       /* no TTL of its own: lives and ends with the session */
-    bool try_only;            /* do not wait: BELAY_BUSY or BELAY_DELAYED */
-    uint64_t wait_ms;         /* default BELAY_WAIT_FOREVER */
+    const char *name_space; /* NULL = "" */
+    const char *name;       /* 1..255 bytes */
+    size_t name_bytes;      /* 0 = strlen(name) */
+    belay_mode mode;        /* default BELAY_EXCLUSIVE */
+    uint64_t ttl_ms;        /* default 10,000; with session_bound unused */
+    bool session_bound;     /* no TTL of its own: lives and ends with the session */
+    bool try_only;          /* do not wait: BELAY_BUSY or BELAY_DELAYED */
+    uint64_t wait_ms;       /* default BELAY_WAIT_FOREVER */
     bool barge;
     bool reentrant;
     uint8_t priority;
-    bool no_renewal;          /* do not renew automatically */
+    bool no_renewal; /* do not renew automatically */
     uint64_t lock_delay_ms;
     uint64_t grace_ms;
-    const void *value;        /* shown to others: who holds it; at most 255 bytes */
+    const void *value; /* shown to others: who holds it; at most 255 bytes */
     size_t value_bytes;
     uint8_t zero[32];
 } belay_acquire_options;
@@ -211,19 +214,21 @@ typedef struct belay_request belay_request;
 
 typedef struct belay_completion {
     belay_request *request;
-    void *user;           /* as given */
+    void *user; /* as given */
     belay_status status;
-    belay_lock *lock;     /* acquire with BELAY_OK */
+    belay_lock *lock; /* acquire with BELAY_OK */
     belay_holder_info holder;
 } belay_completion;
 
 /* The request is freed when its completion is taken. NULL + status if it could not start. */
-BELAY_API belay_status belay_acquire_start(belay_client *client, const belay_acquire_options *options,
-                                           void *user, belay_request **request);
+BELAY_API belay_status belay_acquire_start(belay_client *client,
+                                           const belay_acquire_options *options, void *user,
+                                           belay_request **request);
 BELAY_API belay_status belay_release_start(belay_client *client, belay_lock *lock, void *user,
                                            belay_request **request);
 
-/* Cancels an acquire at whatever point it is; its completion still comes (CANCELLED, or OK never). */
+/* Cancels an acquire at whatever point it is; its completion still comes (CANCELLED, or OK never).
+ */
 BELAY_API void belay_request_cancel(belay_request *request);
 
 /* A descriptor that is readable while completions wait (poll, epoll). Owned by the client. */
@@ -273,7 +278,8 @@ typedef struct belay_listed {
 /* Calls `each` for every resource whose name starts with `prefix`, shard by shard, in no order.
  * Return false from it to stop. */
 BELAY_API belay_status belay_list(belay_client *client, const char *name_space, const char *prefix,
-                                  bool stale, bool (*each)(void *context, const belay_listed *listed),
+                                  bool stale,
+                                  bool (*each)(void *context, const belay_listed *listed),
                                   void *context);
 
 typedef struct belay_node_info {
@@ -312,23 +318,25 @@ BELAY_API void belay_cluster_info_free(belay_cluster_info *info);
 
 /* ---- fencing: the resource's side ------------------------------------------------------------ */
 
-/* Remembers the highest token seen per key and refuses lower ones. What a storage server does before
- * it carries out a write. The file-backed form is durable: a token is on disk before the call
- * returns BELAY_OK. */
+/* Remembers the highest token seen per key and refuses lower ones. What a storage server does
+ * before it carries out a write. The file-backed form is durable: a token is on disk before the
+ * call returns BELAY_OK. */
 typedef struct belay_fence belay_fence;
 
-/* path NULL = in memory only. `keys_max` distinct keys. A damaged file is BELAY_SYSTEM with a text. */
+/* path NULL = in memory only. `keys_max` distinct keys. A damaged file is BELAY_SYSTEM with a text.
+ */
 BELAY_API belay_status belay_fence_open(const char *path, size_t keys_max, belay_fence **fence);
 BELAY_API void belay_fence_close(belay_fence *fence);
 
-/* BELAY_OK: token >= the highest seen for `key` (now remembered). BELAY_REFUSED: lower. Any thread. */
+/* BELAY_OK: token >= the highest seen for `key` (now remembered). BELAY_REFUSED: lower. Any thread.
+ */
 BELAY_API belay_status belay_fence_check(belay_fence *fence, const char *key, uint64_t token);
 
 /* The highest token seen for key; 0 = none. */
 BELAY_API uint64_t belay_fence_highest(belay_fence *fence, const char *key);
 
-/* The bare rule, for those who keep the number themselves (in their own transaction): true = accept,
- * *highest is raised. */
+/* The bare rule, for those who keep the number themselves (in their own transaction): true =
+ * accept, *highest is raised. */
 static inline bool belay_fence_accept(uint64_t *highest, uint64_t token)
 {
     if (token < *highest)
@@ -337,8 +345,8 @@ static inline bool belay_fence_accept(uint64_t *highest, uint64_t token)
     return true;
 }
 
-/* A durable little example store whose writes carry a token: key -> value in a directory, each write
- * refused if its token is lower than the highest seen for that key. */
+/* A durable little example store whose writes carry a token: key -> value in a directory, each
+ * write refused if its token is lower than the highest seen for that key. */
 typedef struct belay_store belay_store;
 BELAY_API belay_status belay_store_open(const char *directory, belay_store **store);
 BELAY_API void belay_store_close(belay_store *store);
