@@ -75,11 +75,11 @@ Test(manifest, every_flipped_byte_and_every_cut_is_found)
     for (size_t k = 0; k < length; k++) {
         int error;
 
-        bytes[k] ^= 1u << (k % 8);
+        bytes[k] ^= (uint8_t)(1u << (k % 8));
         error = manifest_decode(&back, bytes, length);
         cr_assert(error == -EBADMSG || (error == -EPROTONOSUPPORT && k >= 8 && k < 12),
                   "byte %zu: %d", k, error);
-        bytes[k] ^= 1u << (k % 8);
+        bytes[k] ^= (uint8_t)(1u << (k % 8));
         cr_assert_eq(manifest_decode(&back, bytes, k), -EBADMSG, "cut at %zu", k);
     }
     cr_assert_eq(manifest_decode(&back, bytes, length + 1), -EBADMSG, "a byte too many");

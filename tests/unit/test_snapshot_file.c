@@ -166,9 +166,9 @@ Test(snapshot_file, the_longest_membership_fits)
 Test(snapshot_file, every_flipped_byte_is_found)
 {
     for (size_t k = 0; k < file.length; k += k < 300 || k > file.length - 200 ? 1 : 97) {
-        file.bytes[k] ^= 1u << (k % 8);
+        file.bytes[k] ^= (uint8_t)(1u << (k % 8));
         cr_assert_eq(decode(file.bytes, file.length, 4096), -EBADMSG, "byte %zu", k);
-        file.bytes[k] ^= 1u << (k % 8);
+        file.bytes[k] ^= (uint8_t)(1u << (k % 8));
     }
     cr_assert_eq(decode(file.bytes, file.length, 4096), 0);
 }

@@ -348,9 +348,9 @@ Test(wal, a_flipped_bit_in_the_last_frame_cuts_it)
     place = world_place(&world, &world.write);
     memcpy(&header, place, sizeof header);
     for (uint32_t k = 0; k < header.bytes; k++) {
-        place[k] ^= 1u << (k % 8);
+        place[k] ^= (uint8_t)(1u << (k % 8));
         expect_last(world.write.sequence - 1);
-        place[k] ^= 1u << (k % 8);
+        place[k] ^= (uint8_t)(1u << (k % 8));
     }
     expect_last(world.write.sequence);
 }
@@ -380,11 +380,11 @@ Test(wal, every_flipped_byte_before_the_last_frame_is_corruption)
 
     memcpy(&header, place, sizeof header);
     for (uint32_t k = 0; k < header.bytes; k += k < 200 ? 1 : 61) {
-        place[k] ^= 1u << (k % 8);
+        place[k] ^= (uint8_t)(1u << (k % 8));
         cr_assert_eq(world_recover(&recovery, &world.disk), -EBADMSG, "byte %u", k);
         cr_assert_eq(recovery.scanned.damage_offset, victim.offset, "byte %u", k);
         cr_assert_eq(recovery.rebuild.count, 0);
-        place[k] ^= 1u << (k % 8);
+        place[k] ^= (uint8_t)(1u << (k % 8));
     }
     expect_last(5);
 }
