@@ -437,6 +437,20 @@ static inline struct world_node *world_wait_leader(struct world *world)
     return NULL;
 }
 
+/* Runs until every replica has applied the same entries. */
+static inline void world_converge(struct world *world)
+{
+    for (int i = 0; i < 50000; i++) {
+        uint64_t applied = world->nodes[0].shard.applied;
+
+        if (world_leader(world) && applied == world->nodes[1].shard.applied &&
+            applied == world->nodes[2].shard.applied)
+            return;
+        world_tick(world);
+    }
+    cr_assert_fail("replicas do not converge within five seconds");
+}
+
 /* ---- clients --------------------------------------------------------------------------------- */
 
 static inline struct wire_address world_client(uint64_t who)
@@ -510,7 +524,7 @@ static inline uint64_t world_send_acquire(struct world *world, uint64_t who, uin
     acquire->request.item.bytes = (uint16_t)(sizeof *acquire + wire_pad8(strlen(name)));
     acquire->request.session = session;
     acquire->request.number = number;
-    acquire->request.acked_below = 1;
+    acquire->request.acked_below = number;
     acquire->ttl_ms = ttl_ms;
     acquire->wait_ms = WIRE_WAIT_FOREVER;
     acquire->mode = WIRE_EXCLUSIVE;
@@ -528,7 +542,7 @@ static inline void world_send_release(struct world *world, uint64_t who, uint64_
         .request = {.item = {.bytes = sizeof release, .op = WIRE_OP_RELEASE},
                     .session = session,
                     .number = number,
-                    .acked_below = 1},
+                    .acked_below = number},
         .lease = *lease,
         .key_tag =
             (uint32_t)wire_key_hash((const uint8_t *)"", 0, (const uint8_t *)name, strlen(name)),

@@ -1,0 +1,1 @@
+belay_plain_test(test_formation belay_mgmt)
