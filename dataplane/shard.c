@@ -94,6 +94,11 @@ bool shard_leads(const struct shard *shard)
            shard->limits_set;
 }
 
+void shard_note(struct shard *shard, const struct shard_note *note)
+{
+    shard->host->note(shard->host_context, shard->id, note);
+}
+
 static void became_leader(struct shard *shard, uint64_t now_ns)
 {
     shard->leader_since_ns = now_ns;
@@ -121,9 +126,16 @@ static void role_changed(struct shard *shard, const struct raft_effect *effect, 
         became_leader(shard, now_ns);
     else if (!leads && shard->leader_since_ns)
         lost_leadership(shard);
-    shard->host->note(shard->host_context, shard->id,
-                      leads ? "leader" : (effect->role.leader ? "follows" : "no_leader"),
-                      effect->role.term, effect->role.leader_node);
+    shard_note(shard, &(struct shard_note){
+                          .event = leads                 ? "leader"
+                                   : effect->role.leader ? "follows"
+                                                         : "no_leader",
+                          .first_name = "term",
+                          .first = effect->role.term,
+                          .second_name = effect->role.leader ? "leader_node" : NULL,
+                          .second = effect->role.leader_node,
+                          .detail = !effect->role.leader,
+                      });
     shard->board_at_ns = 0; /* tell everybody at the end of this turn */
 }
 
@@ -197,7 +209,10 @@ static void carry_out(struct shard *shard, const struct raft_effect *effect, uin
         shard_reads_failed(shard, effect->read.context);
         break;
     case RAFT_FX_CHANGE_REFUSED:
-        shard->host->note(shard->host_context, shard->id, "change_refused", effect->refused.why, 0);
+        shard_note(shard, &(struct shard_note){.event = "change_refused",
+                                               .first_name = "why",
+                                               .first = effect->refused.why,
+                                               .detail = true});
         break;
     case RAFT_FX_ENTRIES_LOST:
         memset(shard->in_flight, 0, SHARD_IN_FLIGHT * sizeof *shard->in_flight);

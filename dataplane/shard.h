@@ -35,6 +35,16 @@ enum {
     SHARD_UNCONFIRMED_SESSIONS = 256,  /* sessions walked per turn after an election */
 };
 
+/* Something an operator may want to know, with up to two named numbers. */
+struct shard_note {
+    const char *event;
+    const char *first_name; /* NULL = no number */
+    uint64_t first;
+    const char *second_name; /* NULL = only one */
+    uint64_t second;
+    bool detail; /* only for those who look closely */
+};
+
 /* What a shard asks of its owner. No callback may call back into the shard. */
 struct shard_host {
     /* One message to the worker of this shard at that node. */
@@ -51,7 +61,8 @@ struct shard_host {
     void (*mail_publish)(void *context);
     /* 64 random bits. */
     uint64_t (*draw)(void *context);
-    void (*note)(void *context, uint16_t shard, const char *event, uint64_t a, uint64_t b);
+    /* For the journal; a rare event. */
+    void (*note)(void *context, uint16_t shard, const struct shard_note *note);
 };
 
 /* The longest run of log bytes in one ship datagram. */
@@ -271,5 +282,6 @@ bool shard_snapshot_turn(struct shard *shard, uint64_t now_ns);
 void shard_spread(struct shard *shard, uint64_t now_ns);
 void shard_publish(struct shard *shard, uint64_t now_ns);
 bool shard_leads(const struct shard *shard);
+void shard_note(struct shard *shard, const struct shard_note *note);
 
 #endif

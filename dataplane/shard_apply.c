@@ -56,8 +56,11 @@ static void apply_entry(struct shard *shard, const struct log_entry *entry, stru
     }
     result = lock_machine_apply(shard->machine, &input, sink);
     if (result < 0)
-        shard->host->note(shard->host_context, shard->id, "apply_failed", entry->index,
-                          (uint64_t)-result);
+        shard_note(shard, &(struct shard_note){.event = "apply_failed",
+                                               .first_name = "index",
+                                               .first = entry->index,
+                                               .second_name = "error",
+                                               .second = (uint64_t)-result});
     else if (input.kind == LOCK_ENTRY_LIMITS)
         shard->limits_set = true;
     /* A node whose memory cannot hold the shard's limits must not pretend to follow. */

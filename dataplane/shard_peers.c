@@ -89,7 +89,9 @@ void shard_configuration(struct shard *shard)
             learn_peer(shard, member->replica_id, member->node);
     }
     if (shard->joining && voter)
-        shard->host->note(shard->host_context, shard->id, "joined", configuration->index, 0);
+        shard_note(shard, &(struct shard_note){.event = "joined",
+                                               .first_name = "configuration_index",
+                                               .first = configuration->index});
     /* Removed replicas do not ask to come back; only one that never was a voter joins. */
     if (voter)
         shard->joining = false;

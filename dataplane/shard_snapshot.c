@@ -123,9 +123,9 @@ static void saved(struct shard *shard, const struct snapshot_mail *mail, uint64_
 
     save_over(shard);
     if (mail->result < 0) {
-        shard->host->note(shard->host_context, shard->id,
-                          mail->result == -ENOSPC ? "disk_full" : "snapshot_failed",
-                          (uint64_t)-mail->result, 0);
+        shard_note(shard, &(struct shard_note){.event = "snapshot_not_saved",
+                                               .first_name = "error",
+                                               .first = (uint64_t)-mail->result});
         shard->save_wanted = true;
         shard->save_at_ns = now_ns + SHARD_SAVE_GAP_NS;
         return;
@@ -177,8 +177,11 @@ static void fetch_over(struct shard *shard)
 
 static void fetch_failed(struct shard *shard, int result, uint64_t now_ns)
 {
-    shard->host->note(shard->host_context, shard->id, "snapshot_fetch_failed", (uint64_t)-result,
-                      shard->fetch_node);
+    shard_note(shard, &(struct shard_note){.event = "snapshot_not_fetched",
+                                           .first_name = "error",
+                                           .first = (uint64_t)-result,
+                                           .second_name = "node",
+                                           .second = shard->fetch_node});
     fetch_over(shard);
     shard->fetch_at_ns = now_ns + SHARD_FETCH_GAP_NS;
     if (shard->state == SHARD_INSTALLING)
@@ -223,8 +226,11 @@ static void installed(struct shard *shard, uint64_t now_ns)
                                     .snapshot = {.base = shard->install_base,
                                                  .configuration = shard->install_configuration}});
     shard->persist.written = shard->log.last_index;
-    shard->host->note(shard->host_context, shard->id, "snapshot_installed",
-                      shard->install_base.index, shard->install_base.term);
+    shard_note(shard, &(struct shard_note){.event = "snapshot_installed",
+                                           .first_name = "index",
+                                           .first = shard->install_base.index,
+                                           .second_name = "term",
+                                           .second = shard->install_base.term});
 }
 
 static void load_end(struct shard *shard, int result, uint64_t now_ns)

@@ -64,12 +64,20 @@ static uint64_t host_draw(void *context)
     return worker_draw(context);
 }
 
-static void host_note(void *context, uint16_t shard, const char *event, uint64_t a, uint64_t b)
+static void host_note(void *context, uint16_t shard, const struct shard_note *note)
 {
-    struct worker *worker = context;
+    const struct worker *worker = context;
+    enum journal_level level = note->detail ? JOURNAL_DEBUG : JOURNAL_INFO;
 
-    journal_write(JOURNAL_INFO, event, "worker=%u shard=%u a=%llu b=%llu", worker->index, shard,
-                  (unsigned long long)a, (unsigned long long)b);
+    if (note->second_name)
+        journal_write(level, note->event, "worker=%u shard=%u %s=%llu %s=%llu", worker->index,
+                      shard, note->first_name, (unsigned long long)note->first, note->second_name,
+                      (unsigned long long)note->second);
+    else if (note->first_name)
+        journal_write(level, note->event, "worker=%u shard=%u %s=%llu", worker->index, shard,
+                      note->first_name, (unsigned long long)note->first);
+    else
+        journal_write(level, note->event, "worker=%u shard=%u", worker->index, shard);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

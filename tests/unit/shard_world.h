@@ -180,15 +180,14 @@ static inline uint64_t world_draw(void *context)
     return world_mix(node->node * UINT64_C(1000003) + node->drawn++);
 }
 
-static inline void world_note(void *context, uint16_t shard, const char *event, uint64_t a,
-                              uint64_t b)
+static inline void world_note(void *context, uint16_t shard, const struct shard_note *note)
 {
     struct world_node *node = context;
 
     (void)shard;
     if (getenv("BELAY_TEST_TRACE"))
-        fprintf(stderr, "%8.3f node=%u %s %llu %llu\n", (double)node->world->now_ns / 1e6,
-                node->node, event, (unsigned long long)a, (unsigned long long)b);
+        fprintf(stderr, "%8.3f node=%u %s %s=%llu\n", (double)node->world->now_ns / 1e6, node->node,
+                note->event, note->first_name, (unsigned long long)note->first);
 }
 
 static inline void world_begin(struct world_node *node, uint64_t replica, bool joining,
