@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs tests/system/load.c and judges its log against what the cluster says afterwards."""
+import os
+import signal
+
+import wire
+from check import equal, expect, wait_until
+from harness import LOAD, Command
+
+
+class Load:
+    def __init__(self, cluster, threads=2, slots=8, keep_every=5, keep_max=400, ttl_ms=600000):
+        self.cluster = cluster
+        self.path = os.path.join(cluster.directory, f"load{len(os.listdir(cluster.directory))}.log")
+        self.command = Command([LOAD, self.path, str(threads), str(slots), str(keep_every),
+                                str(keep_max), str(ttl_ms)], cluster.environment())
+
+    def lines(self):
+        """[(monotonic ns, what, name, token, status)]; a last line cut by a kill is left out."""
+        try:
+            with open(self.path, "rb") as file:
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in text[:text.rfind(b"\n") + 1].decode().splitlines():
+            at, what, name, token, status = line.split()
+            found.append((int(at), what, name, int(token), status))
+        return found
+
+    def grants(self):
+        return sum(1 for line in self.lines() if line[1] == "grant")
+
+    def wait_grants(self, count, timeout_s=30):
+        expect(not self.command.done(), "the load runs")
+        wait_until(lambda: self.grants() >= count, timeout_s, f"{count} grants under load")
+
+    def kill9(self):
+        self.command.signal(signal.SIGKILL)
+        self.command.wait(10)
+
+    def first_grant_after(self, time_ns, shard=None):
+        """Seconds from then to the next acknowledged grant (of that shard), or None."""
+        for at, what, name, _, _ in self.lines():
+            if what == "grant" and at > time_ns and (
+                    shard is None or self.cluster.shard_of(name) == shard):
+                return (at - time_ns) / 1e9
+        return None
+
+    def held(self):
+        """{name: token} of grants that were acknowledged and not asked to be released."""
+        found = {}
+        for _, what, name, token, _ in self.lines():
+            if what == "grant":
+                found[name] = token
+            elif what in ("release", "lost"):
+                found.pop(name, None)
+        return found
+
+    def check_tokens_rise(self):
+        """Per name, and on the whole shard: tokens come from a counter of the shard."""
+        last = {}
+        for _, what, name, token, _ in self.lines():
+            if what != "grant":
+                continue
+            expect(token > last.get(name, 0), f"{name}: token {token} after {last.get(name)}")
+            last[name] = token
+        return last
+
+    def check_held(self):
+        """Everything that must be held is held under its token. Returns how many."""
+        self.check_tokens_rise()
+        expected = self.held()
+        expect(expected, "the load left locks behind")
+        found = self.cluster.locks("load/")
+        lost = {name: token for name, token in expected.items() if found.get(name) != token}
+        equal(lost, {}, f"acknowledged locks that are gone or have another token "
+              f"(found: {[(name, found.get(name)) for name in lost][:5]})")
+        return len(expected)
+
+    def highest_tokens(self):
+        """{shard: highest token that was acknowledged}."""
+        highest = {}
+        for _, what, name, token, _ in self.lines():
+            if what == "grant":
+                shard = self.cluster.shard_of(name)
+                highest[shard] = max(highest.get(shard, 0), token)
+        return highest
+
+    def check_next_tokens(self):
+        """A new lock in every shard gets a token above all that were acknowledged there."""
+        highest, ordinal = self.highest_tokens(), 0
+        for shard, token in highest.items():
+            name = f"next/{ordinal}"
+            while wire.shard_of(name, self.cluster.shards) != shard:
+                ordinal += 1
+                name = f"next/{ordinal}"
+            fresh = self.cluster.acquire(name)
+            expect(fresh["token"] > token, f"shard {shard}: token {fresh['token']} after {token}")
+            self.cluster.release(name, fresh)

@@ -1,0 +1,33 @@
+# System tests: real processes. Serial, because they measure time and fill two cores.
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+find_package(Threads REQUIRED)
+
+# belay_system_test(name timeout_s): tests/system/test_<name>.py.
+function(belay_system_test name timeout_s)
+  add_test(NAME system.${name}
+    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/system/test_${name}.py)
+  set_tests_properties(system.${name} PROPERTIES LABELS system RUN_SERIAL TRUE TIMEOUT ${timeout_s}
+    ENVIRONMENT "BELAYD=$<TARGET_FILE:belayd>;BELAY=$<TARGET_FILE:belay>;\
+BELAY_LOAD=$<TARGET_FILE:system_load>;BELAY_MASS=$<TARGET_FILE:system_mass>")
+endfunction()
+
+if(TARGET belayd AND TARGET belay)
+  add_executable(system_load ${PROJECT_SOURCE_DIR}/tests/system/load.c)
+  target_link_libraries(system_load PRIVATE belay_client belay_flags Threads::Threads)
+  add_executable(system_mass ${PROJECT_SOURCE_DIR}/tests/system/mass.c)
+  target_link_libraries(system_mass PRIVATE belay_wire belay_flags)
+
+  belay_system_test(single 60)
+  belay_system_test(three 60)
+  belay_system_test(crash 120)
+  belay_system_test(pause 90)
+  belay_system_test(disk 120)
+  belay_system_test(rebuild 120)
+  belay_system_test(network 120)
+  belay_system_test(leases 90)
+  belay_system_test(restart 120)
+  belay_system_test(process 60)
+  belay_system_test(hostile 60)
+  belay_system_test(limits 60)
+  belay_system_test(mass 60)
+endif()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases end on time and never early: of a client that was killed, across a leader change, and of a
+session's waiters."""
+import signal
+import time
+
+from check import equal, expect, run, wait_until
+from harness import Cluster, LOST, Waiter
+
+# A tick, a stamp interval and the machine's own delays.
+LATE_SECONDS = 1.5
+
+
+def kill_tree(command):
+    command.signal_group(signal.SIGKILL)
+
+
+def test_killed_client():
+    """`belay acquire` leaves the lock behind like a client that was killed while it held it."""
+    cluster = Cluster().start()
+    started = time.monotonic()
+    held = cluster.acquire("job", "3s")
+    answered = time.monotonic()
+    granted = Waiter(cluster, "job", "60s", "--wait", "30s").granted(20)
+    now = time.monotonic()
+    print(f"granted {now - started:.2f} s after the first request for a TTL of 3 s")
+    # The server stamped the grant between those two moments.
+    expect(now - started >= 3.0, f"the waiter was granted {now - started:.3f} s after the request")
+    expect(now - answered < 3.0 + LATE_SECONDS, f"only after {now - answered:.2f} s")
+    expect(granted["token"] > held["token"], "the waiter's token is higher")
+    cluster.belay("renew", "job", held["lease"]).fails(LOST)
+
+
+def test_killed_holder_process():
+    cluster = Cluster().start()
+    holder = cluster.spawn("lock", "job", "--ttl", "3s", "--", "sleep", "60")
+    wait_until(lambda: cluster.holders("job"), 10, "the lock is held")
+    token = cluster.holders("job")[0]["token"]
+    waiter = Waiter(cluster, "job", "60s", "--wait", "30s")
+    wait_until(lambda: len(cluster.queue("job")) == 1, 10, "the waiter is queued")
+    holder.signal(signal.SIGKILL)
+    remaining = cluster.holders("job")[0]["remaining_ms"] / 1000
+    killed = time.monotonic()
+    granted = waiter.granted(20)
+    seconds = time.monotonic() - killed
+    expect(seconds > remaining - 0.3, f"granted {seconds:.2f} s after the kill, "
+           f"{remaining:.2f} s of the lease were left")
+    expect(seconds < 3.0 + LATE_SECONDS, f"granted only after {seconds:.2f} s")
+    expect(granted["token"] > token, "the waiter's token is higher")
+
+
+def test_leader_change_neither_ends_nor_resets():
+    cluster = Cluster(shards=1).start()
+    ttl = 6.0
+    started = time.monotonic()
+    held = cluster.acquire("job", "6s")
+    answered = time.monotonic()
+    waiter = Waiter(cluster, "job", "60s", "--wait", "60s")
+    wait_until(lambda: len(cluster.queue("job")) == 1, 10, "the waiter is queued")
+    for _ in range(2):
+        victim = cluster.leader_of("job")
+        victim.kill9()
+        cluster.leader_of("job")
+        victim.start()
+        cluster.wait_ready(20)
+    expect(time.monotonic() - started < ttl - 0.5, "the leader changes took no longer than the TTL")
+    remaining = cluster.holders("job")[0]["remaining_ms"] / 1000
+    expect(remaining < ttl - 0.2, f"the lease was reset: {remaining:.2f} s of {ttl} s are left")
+    equal(cluster.holders("job")[0]["token"], held["token"], "the holder's token")
+    granted = waiter.granted(30)
+    now = time.monotonic()
+    print(f"the lease of {ttl} s ended after {now - started:.2f} s, two leaders having died")
+    expect(now - started >= ttl, f"the lease ended early, after {now - started:.2f} s")
+    expect(now - answered < ttl + 2 * 0.8 + LATE_SECONDS, f"only after {now - answered:.2f} s")
+    expect(granted["token"] > held["token"], "the waiter's token is higher")
+
+
+def test_killed_waiter_leaves_the_queue():
+    cluster = Cluster().start()
+    held = cluster.acquire("job", "60s")
+    waiter = cluster.spawn("acquire", "job", "--ttl", "60s", "--wait", "60s")
+    wait_until(lambda: len(cluster.queue("job")) == 1, 10, "the waiter is queued")
+    waiter.signal(signal.SIGKILL)
+    # Its session (10 s) ends; it is never granted afterwards.
+    wait_until(lambda: not cluster.queue("job"), 20, "the dead waiter is out of the queue")
+    cluster.release("job", held)
+    equal(cluster.holders("job"), [], "holders after the release")
+
+
+def test_renewal_keeps_it():
+    cluster = Cluster().start()
+    held = cluster.acquire("job", "2s")
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        cluster.belay("renew", "job", held["lease"]).ok()
+        found = cluster.holders("job")
+        equal([one["token"] for one in found], [held["token"]], "the holder while it renews")
+    cluster.belay("acquire", "job", "--try").fails(101)
+    cluster.release("job", held)
+
+
+if __name__ == "__main__":
+    run(globals())
