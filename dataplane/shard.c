@@ -284,7 +284,10 @@ void shard_want_snapshot(struct shard *shard)
 
 /* ---- what others see ------------------------------------------------------------------------- */
 
-enum { SHARD_BOARD_INTERVAL_NS = 100 * 1000 * 1000 };
+enum {
+    SHARD_BOARD_INTERVAL_NS = 100 * 1000 * 1000,
+    SHARD_DIGEST_RECORDS_MAX = 16384, /* a digest looks at every record: well below a millisecond */
+};
 
 static uint8_t shown_role(const struct shard *shard)
 {
@@ -300,6 +303,23 @@ static uint8_t shown_role(const struct shard *shard)
         break;
     }
     return 0;
+}
+
+/* Taken once the state has stood still from one look to the next, and only while it is small: a
+ * busy shard spends no time on it. Readers check digest_index around the digest. */
+static void publish_digest(const struct shard *shard, struct board_shard *row,
+                           const struct lock_counts *counts)
+{
+    uint64_t records = (uint64_t)counts->leases + counts->resources + counts->sessions +
+                       counts->waiters + counts->answers;
+
+    if (BOARD_GET(row->applied_index) != shard->applied ||
+        BOARD_GET(row->digest_index) == shard->applied || records > SHARD_DIGEST_RECORDS_MAX ||
+        shard->state != SHARD_RUNNING)
+        return;
+    BOARD_SET(row->digest_index, 0);
+    atomic_store_explicit(&row->digest, lock_machine_digest(shard->machine), memory_order_release);
+    atomic_store_explicit(&row->digest_index, shard->applied, memory_order_release);
 }
 
 void shard_publish(struct shard *shard, uint64_t now_ns)
@@ -331,6 +351,7 @@ void shard_publish(struct shard *shard, uint64_t now_ns)
     BOARD_SET(row->configuration_index, view->configuration->index);
     BOARD_SET(row->last_index, view->last_index);
     BOARD_SET(row->commit_index, view->commit_index);
+    publish_digest(shard, row, &counts);
     BOARD_SET(row->applied_index, shard->applied);
     BOARD_SET(row->snapshot_index, shard->saved_index);
     BOARD_SET(row->leases, counts.leases);

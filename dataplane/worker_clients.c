@@ -89,6 +89,16 @@ static void answer_map(struct worker *worker, const struct wire_address *to,
     }
 }
 
+/* 0 = not taken at that index (yet). */
+static uint64_t digest_at(const struct board_shard *row, uint64_t index)
+{
+    uint64_t before = atomic_load_explicit(&row->digest_index, memory_order_acquire);
+    uint64_t digest = atomic_load_explicit(&row->digest, memory_order_acquire);
+    uint64_t after = atomic_load_explicit(&row->digest_index, memory_order_relaxed);
+
+    return before == index && after == index ? digest : 0;
+}
+
 static void fill_shard_status(const struct board_shard *row, uint16_t shard,
                               struct wire_shard_status *status)
 {
@@ -106,8 +116,7 @@ static void fill_shard_status(const struct board_shard *row, uint16_t shard,
     status->resources = BOARD_GET(row->resources);
     status->sessions = BOARD_GET(row->sessions);
     status->waiters = BOARD_GET(row->waiters);
-    status->digest =
-        BOARD_GET(row->digest_index) == status->applied_index ? BOARD_GET(row->digest) : 0;
+    status->digest = digest_at(row, status->applied_index);
 }
 
 static void answer_status(struct worker *worker, const struct wire_address *to,
