@@ -193,7 +193,7 @@ const struct args_command command_lock = {
         "then\n"
         "SIGKILL, so that nothing of them is alive at the lease's deadline: SIGTERM goes out "
         "TTL/5\n"
-        "(200ms to 5s) before it, SIGKILL TTL/20 (25ms to 250ms) before it. A guardian process "
+        "(200ms to 5s) before it, SIGKILL TTL/10 (50ms to 1s) before it. A guardian process "
         "sees\n"
         "to that even if belay itself is killed or stopped; if belay is killed, CMD is ended at "
         "once.\n"

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/cli/guard/cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cli/guard/page.h"
+
+enum { CGROUP_CHANGE_MS = 100, CGROUP_NESTING_MAX = 8 };
 
 static bool write_file(const char *directory, const char *file, const char *text)
 {
@@ -99,7 +103,49 @@ void cgroup_kill(const char *path)
         (void)write_file(path, "cgroup.kill", "1");
 }
 
+/* Where a process that was reaped a moment ago still counts as a member, "populated" in
+ * cgroup.events is about to change, and the kernel tells those who poll it. */
+static void await_change(const char *path)
+{
+    char events[GUARD_CGROUP_BYTES + 32], text[128];
+    snprintf(events, sizeof events, "%s/cgroup.events", path);
+    int fd = open(events, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t bytes = read(fd, text, sizeof text - 1);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    struct pollfd change = {.fd = fd, .events = POLLPRI};
+    if (strstr(text, "populated 1"))
+        (void)poll(&change, 1, CGROUP_CHANGE_MS);
+    close(fd);
+}
+
+/* What a belay below CMD left behind when it was killed with the rest. */
+static void remove_nested(const char *path, int depth)
+{
+    DIR *directory = depth > 0 ? opendir(path) : NULL;
+    struct dirent *item;
+    while (directory && (item = readdir(directory)) != NULL) {
+        char nested[GUARD_CGROUP_BYTES + 256];
+        if (item->d_type != DT_DIR || item->d_name[0] == '.')
+            continue;
+        int length = snprintf(nested, sizeof nested, "%s/%s", path, item->d_name);
+        if (length > 0 && (size_t)length < sizeof nested && rmdir(nested) != 0)
+            remove_nested(nested, depth - 1);
+        if (length > 0 && (size_t)length < sizeof nested)
+            (void)rmdir(nested);
+    }
+    if (directory)
+        closedir(directory);
+}
+
 bool cgroup_remove(const char *path)
 {
-    return path[0] == '\0' || rmdir(path) == 0 || errno == ENOENT;
+    if (path[0] == '\0' || rmdir(path) == 0 || errno == ENOENT)
+        return true;
+    await_change(path);
+    if (rmdir(path) == 0)
+        return true;
+    remove_nested(path, CGROUP_NESTING_MAX);
+    return rmdir(path) == 0 || errno == ENOENT;
 }

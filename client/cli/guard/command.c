@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "client/cli/guard/internal.h"
@@ -27,6 +28,7 @@ void command_main(struct supervise *supervise, pid_t guardian, int go_fd, int re
     char go;
 
     setpgid(0, 0);
+    (void)setpriority(PRIO_PROCESS, 0, supervise->nice_before);
     if (supervise->tty.lend)
         tty_give(&supervise->tty, getpid());
     /* If everybody above is killed at once, at least CMD itself goes with the guardian. */

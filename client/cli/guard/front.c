@@ -104,16 +104,23 @@ static void reap_orphans(struct supervise *supervise)
     }
 }
 
+/* Stands in for the guardian's word, unless it gave it already or CMD ended by itself. */
+static void set_cause(struct guard_page *page, enum guard_cause cause)
+{
+    uint32_t none = GUARD_CAUSE_NONE;
+    if (!atomic_load(&page->has_status))
+        atomic_compare_exchange_strong(&page->cause, &none, cause);
+}
+
 /* The guardian died with the tree alive: what it was the parent of is below this process now. */
 static void end_orphans(struct supervise *supervise, int timer_fd)
 {
     struct guard_page *page = supervise->page;
     struct proctree tree;
-    uint32_t none = GUARD_CAUSE_NONE;
+    unsigned kill_rounds = 0;
     if (proctree_init(&tree) < 0)
         abort(); /* the tree must not live on unseen; CMD itself died with the guardian */
-    if (!atomic_load(&page->has_status))
-        atomic_compare_exchange_strong(&page->cause, &none, GUARD_CAUSE_GUARDIAN);
+    set_cause(page, GUARD_CAUSE_GUARDIAN);
     int first_signal = supervise->options->on_lost_signal;
     uint64_t grace_ns = first_signal == SIGKILL ? 0 : (uint64_t)FRONT_GRACE_MS * 1000000u;
     uint64_t grace_until_ns = guard_now_ns() + grace_ns;
@@ -128,7 +135,7 @@ static void end_orphans(struct supervise *supervise, int timer_fd)
             alive = proctree_signal(&tree, getpid(), supervise->keeper, 0);
         } else {
             cgroup_kill(page->cgroup);
-            alive = proctree_kill(&tree, getpid(), supervise->keeper);
+            alive = proctree_kill(&tree, getpid(), supervise->keeper, kill_rounds++);
         }
         if (alive == 0)
             break;
@@ -188,8 +195,10 @@ void front_watch(struct supervise *supervise, int signal_fd)
         drain(timer_fd);
         /* The tree is still there: the guardian is stopped. Killing it makes the tree this
          * process's own. */
-        if (!ended && guard_now_ns() >= guard_force_at_ns(supervise->page))
+        if (!ended && guard_now_ns() >= guard_force_at_ns(supervise->page)) {
+            set_cause(supervise->page, GUARD_CAUSE_DEADLINE);
             kill(supervise->guardian, SIGKILL);
+        }
     }
     waitpid(supervise->guardian, NULL, 0);
     if (!atomic_load(&supervise->page->gone))

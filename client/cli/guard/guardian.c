@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ struct guardian {
     struct supervise *supervise;
     struct guard_page *page;
     struct proctree tree;
+    unsigned kill_rounds;
     enum guardian_phase phase;
     uint64_t grace_until_ns; /* ENDING: SIGKILL at this instant or before the deadline */
     pid_t command;
@@ -199,7 +201,9 @@ static void watch(struct guardian *guardian)
         judge(guardian);
         if (guardian->phase == GUARDIAN_KILLING) {
             cgroup_kill(guardian->page->cgroup);
-            (void)proctree_kill(&guardian->tree, getpid(), 0);
+            if (!guardian->command_ended)
+                (void)kill(-guardian->command, SIGKILL); /* the walk takes a moment */
+            (void)proctree_kill(&guardian->tree, getpid(), 0, guardian->kill_rounds++);
         }
     }
 }
@@ -244,6 +248,8 @@ static void settle_in(struct guardian *guardian)
     guardian->timer_fd = timer_make();
     /* A page fault at the deadline could wait for a swap device. Not fatal if it is not allowed. */
     (void)mlockall(MCL_CURRENT | MCL_ONFAULT);
+    /* Nor should a busy machine delay it. As a rule only root may do this. */
+    (void)setpriority(PRIO_PROCESS, 0, -20);
 }
 
 /* A reader of CMD's output would wait for an end of file that this process's copies of the

@@ -21,6 +21,7 @@ struct supervise {
     struct guard_page *page; /* shared */
     struct tty tty;
     sigset_t signals_before; /* CMD gets this mask back */
+    int nice_before;         /* and this priority: the guardian's is higher */
 
     pid_t front;
     int front_pidfd;

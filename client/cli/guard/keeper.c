@@ -20,6 +20,7 @@ struct keeper {
     struct guard_page *page;
     const struct supervise_feed *feed;
     struct proctree tree;
+    unsigned kill_rounds;
     uint64_t publish_every_ns;
     int timer_fd;
 };
@@ -63,20 +64,22 @@ static bool guardian_was_started(const struct keeper *keeper)
 }
 
 /* The deadline is at hand and nobody has reported the tree gone: whoever should have ended it is
- * stopped or dead. Done with what this process can reach. */
-static void end_by_force(struct keeper *keeper)
+ * stopped, slow or dead. Done with what this process can reach. The guardian itself is spared: if
+ * it is merely slow, it is the one that will say when the tree is gone. */
+static void end_by_force(struct keeper *keeper, bool guardian_died)
 {
     struct supervise *supervise = keeper->supervise;
     pid_t guardian = atomic_load(&keeper->page->guardian_pid);
     pid_t command = atomic_load(&keeper->page->command_pid);
 
     cgroup_kill(keeper->page->cgroup);
-    if (command > 0)
+    if (command > 0 &&
+        !atomic_load(&keeper->page->has_status)) /* else its number may be another's */
         (void)kill(-command, SIGKILL);
-    if (!pidfd_ended(supervise->front_pidfd)) /* the tree is below the front in any case */
-        (void)proctree_kill(&keeper->tree, supervise->front, getpid());
-    else if (guardian > 0)
-        (void)proctree_kill(&keeper->tree, guardian, 0);
+    if (guardian > 0 && !guardian_died)
+        (void)proctree_kill(&keeper->tree, guardian, 0, keeper->kill_rounds++);
+    else if (!pidfd_ended(supervise->front_pidfd)) /* the orphans went to the front */
+        (void)proctree_kill(&keeper->tree, supervise->front, getpid(), keeper->kill_rounds++);
 }
 
 /* True: front and guardian both died without a word. The tree's orphans went to init and cannot be
@@ -92,7 +95,7 @@ static bool all_others_died(const struct keeper *keeper, bool life_hung_up)
 static void end_without_others(struct keeper *keeper)
 {
     do {
-        end_by_force(keeper);
+        end_by_force(keeper, true);
         if (cgroup_remove(keeper->page->cgroup))
             return;
         timer_set(keeper->timer_fd, guard_now_ns() + KEEPER_ROUND_NS);
@@ -132,7 +135,7 @@ static bool hold(struct keeper *keeper)
         set_ending(keeper, GUARD_CAUSE_LOST); /* from here on nothing is started either */
         if (!guardian_was_started(keeper))
             return true;
-        end_by_force(keeper);
+        end_by_force(keeper, life_hung_up);
     }
     return true;
 }

@@ -22,7 +22,7 @@ struct guard_margins guard_margins_of(uint64_t ttl_ms)
     uint64_t signal_ms = clamp(ttl_ms / 5, 200, 5000);
     if (signal_ms > ttl_ms / 2)
         signal_ms = ttl_ms / 2;
-    uint64_t kill_ms = clamp(ttl_ms / 20, 25, 250);
+    uint64_t kill_ms = clamp(ttl_ms / 10, 50, 1000);
     if (kill_ms > signal_ms / 2)
         kill_ms = signal_ms / 2;
     return (struct guard_margins){.signal_ns = signal_ms * NS_PER_MS,

@@ -63,8 +63,9 @@ struct guard_page {
 uint64_t guard_now_ns(void); /* CLOCK_BOOTTIME: it counts on while the machine is suspended */
 
 /* The margins for a TTL, see docs/cli.md: signal = TTL/5 within 200 ms..5 s but at most TTL/2, kill
- * = TTL/20 within 25..250 ms but at most half of signal. A renewal is due at TTL/3, that is with
- * 2/3 of the TTL left, so a lease that is renewed normally never comes near either. */
+ * = TTL/10 within 50 ms..1 s but at most half of signal: a busy machine may take that long to run
+ * the guardian. A renewal is due at TTL/3, that is with 2/3 of the TTL left, so a lease that is
+ * renewed normally never comes near either. */
 struct guard_margins guard_margins_of(uint64_t ttl_ms);
 
 /* True while there is time to start something under this lease. */

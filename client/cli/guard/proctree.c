@@ -176,10 +176,10 @@ int proctree_signal(struct proctree *tree, pid_t root, pid_t exclude, int signal
     return walk(tree, root, exclude, signal_number, &running);
 }
 
-int proctree_kill(struct proctree *tree, pid_t root, pid_t exclude)
+int proctree_kill(struct proctree *tree, pid_t root, pid_t exclude, unsigned round)
 {
     int alive_before = -1;
-    for (int round = 0; round < PROCTREE_FREEZE_ROUNDS_MAX; round++) {
+    for (int freeze = 0; round > 0 && freeze < PROCTREE_FREEZE_ROUNDS_MAX; freeze++) {
         int running;
         int alive = walk(tree, root, exclude, SIGSTOP, &running);
         if (alive <= 0)

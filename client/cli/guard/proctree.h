@@ -35,9 +35,10 @@ int proctree_init(struct proctree *tree);
  * only counts. */
 int proctree_signal(struct proctree *tree, pid_t root, pid_t exclude, int signal_number);
 
-/* One round of ending them all: stops them first, until no new ones appear, so that none can fork
- * its way past the walk; then SIGKILL. Repeat until it returns 0. */
-int proctree_kill(struct proctree *tree, pid_t root, pid_t exclude);
+/* One round of ending them all: SIGKILL to everyone found. From `round` 1 on it stops them all
+ * first, until no new ones appear, so that none can fork its way past the walk for ever. Repeat
+ * until it returns 0. */
+int proctree_kill(struct proctree *tree, pid_t root, pid_t exclude, unsigned round);
 
 /* A process's state letter from /proc ('R', 'S', 'T', ...), 0 if there is no such process. */
 char proctree_state_of(pid_t pid);

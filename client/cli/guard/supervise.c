@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -29,6 +30,7 @@ static bool make_channels(struct supervise *supervise)
 {
     int type = SOCK_SEQPACKET | SOCK_CLOEXEC;
     supervise->front = getpid();
+    supervise->nice_before = getpriority(PRIO_PROCESS, 0);
     supervise->front_pidfd = pidfd_open(supervise->front, 0);
     supervise->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     supervise->gone_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
