@@ -1,0 +1,1 @@
+belay_bench(lock_machine belay_machine belay_wire)

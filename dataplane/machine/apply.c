@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One log entry: judge all of it, settle time, then the commands in order.
+ *
+ * Commands are handled in groups whose records are prefetched in stages: what a request names
+ * directly, then what that names, then the neighbours. The stages only warm the cache: each
+ * command finds everything anew when its turn comes.
+ */
+#include "dataplane/machine/machine.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { GROUP_COMMANDS = 32 };
+
+/* ---- prefetching ------------------------------------------------------------------------------
+ */
+
+struct group {
+    const struct wire_request *requests[GROUP_COMMANDS];
+    uint32_t sessions[GROUP_COMMANDS];
+    uint64_t hashes[GROUP_COMMANDS]; /* acquires: of the key */
+    uint32_t count;
+};
+
+static void prefetch_record(const struct slab *slab, uint32_t slot)
+{
+    if (slot < slab->capacity) {
+        const char *record = slab_at(slab, slot);
+        __builtin_prefetch(record, 1);
+        __builtin_prefetch(record + slab->record_bytes - 1, 1);
+    }
+}
+
+static const struct wire_lease_id *lease_id_of(const struct wire_request *request)
+{
+    return request->item.op == WIRE_OP_RELEASE ? &((const struct wire_release *)request)->lease
+                                               : &((const struct wire_convert *)request)->lease;
+}
+
+static bool names_lease(const struct wire_request *request)
+{
+    return request->item.op == WIRE_OP_RELEASE || request->item.op == WIRE_OP_CONVERT;
+}
+
+/* What the request names. */
+static void stage_named(struct lock_machine *machine, struct group *group, uint32_t i)
+{
+    const struct wire_request *request = group->requests[i];
+    index_prefetch(&machine->ids, (uint32_t)request->session);
+    if (request->item.op == WIRE_OP_ACQUIRE) {
+        const struct wire_acquire *acquire = (const struct wire_acquire *)request;
+        group->hashes[i] =
+            key_of(acquire->text, acquire->namespace_bytes, acquire->name_bytes).hash;
+        index_prefetch(&machine->names, (uint32_t)group->hashes[i]);
+    } else if (names_lease(request)) {
+        uint32_t lease = lease_id_of(request)->slot;
+        prefetch_record(&machine->slabs[SLAB_LEASES], lease);
+        if (lease < machine->slabs[SLAB_LEASES].capacity) {
+            timers_prefetch(&machine->timers, timer_id(machine, TIMER_LEASE, lease));
+        }
+        index_prefetch(&machine->names, ((const struct wire_release *)request)->key_tag);
+    }
+}
+
+/* What that names. */
+static void stage_found(struct lock_machine *machine, struct group *group, uint32_t i)
+{
+    const struct wire_request *request = group->requests[i];
+    struct index_search search = index_search(&machine->ids, request->session);
+    uint32_t session = NONE;
+    if (index_candidate(&search, &session)) {
+        prefetch_record(&machine->slabs[SLAB_SESSIONS], session);
+        __builtin_prefetch(window_cell(machine, session, request->number), 1);
+    }
+    group->sessions[i] = session;
+    if (request->item.op == WIRE_OP_ACQUIRE) {
+        uint32_t resource;
+        search = index_search(&machine->names, group->hashes[i]);
+        if (index_candidate(&search, &resource)) {
+            prefetch_record(&machine->slabs[SLAB_RESOURCES], resource);
+        }
+    } else if (names_lease(request)) {
+        uint32_t lease = lease_id_of(request)->slot;
+        if (slab_is_live(&machine->slabs[SLAB_LEASES], lease)) {
+            const struct lease_record *record = lease_at(machine, lease);
+            prefetch_record(&machine->slabs[SLAB_RESOURCES], record->resource);
+            prefetch_record(&machine->slabs[SLAB_LEASES], record->session_next);
+            prefetch_record(&machine->slabs[SLAB_LEASES], record->session_prev);
+            timers_prefetch_neighbours(&machine->timers, timer_id(machine, TIMER_LEASE, lease));
+        }
+    }
+}
+
+/* The answers that this command's acknowledgement frees. */
+static void stage_answers(struct lock_machine *machine, struct group *group, uint32_t i)
+{
+    uint32_t session = group->sessions[i];
+    if (session == NONE) {
+        return;
+    }
+    const struct session_record *record = session_at(machine, session);
+    uint32_t answer = answer_find(machine, session, record->acked_below);
+    prefetch_record(&machine->slabs[SLAB_ANSWERS], answer);
+    if (group->requests[i]->item.op == WIRE_OP_ACQUIRE) {
+        prefetch_record(&machine->slabs[SLAB_LEASES], record->lease);
+    }
+}
+
+static void prefetch_group(struct lock_machine *machine, struct group *group)
+{
+    for (uint32_t i = 0; i < group->count; i++) {
+        stage_named(machine, group, i);
+    }
+    for (uint32_t i = 0; i < group->count; i++) {
+        stage_found(machine, group, i);
+    }
+    for (uint32_t i = 0; i < group->count; i++) {
+        stage_answers(machine, group, i);
+    }
+}
+
+/* ---- one command ------------------------------------------------------------------------------
+ */
+
+/* What is recorded under its number: fills the answer. */
+static void execute(struct lock_machine *machine, const struct wire_request *request,
+                    uint32_t session, uint32_t answer)
+{
+    switch (request->item.op) {
+    case WIRE_OP_KEEPALIVE:
+        apply_keepalive(machine, (const struct wire_renew *)request, session, answer);
+        break;
+    case WIRE_OP_ACQUIRE:
+        apply_acquire(machine, (const struct wire_acquire *)request, session, answer);
+        break;
+    case WIRE_OP_RELEASE:
+        apply_release(machine, (const struct wire_release *)request, session, answer);
+        break;
+    case WIRE_OP_RENEW:
+        apply_renew(machine, (const struct wire_renew *)request, answer);
+        break;
+    case WIRE_OP_CANCEL:
+        apply_cancel(machine, (const struct wire_cancel *)request, session, answer);
+        break;
+    case WIRE_OP_CONVERT:
+        apply_convert(machine, (const struct wire_convert *)request, session, answer);
+        break;
+    case WIRE_OP_FORCE_RELEASE:
+        apply_force_release(machine, (const struct wire_named *)request, answer);
+        break;
+    default:
+        assert(!"judged before");
+    }
+}
+
+/* The session, if it is live at this entry. */
+static uint32_t live_session(struct lock_machine *machine, uint64_t id)
+{
+    uint32_t session = session_find(machine, id);
+    if (session != NONE && session_is_over(machine, session_at(machine, session))) {
+        session_end(machine, session, false);
+        return NONE;
+    }
+    return session;
+}
+
+static void apply_numbered(struct lock_machine *machine, const struct wire_request *request)
+{
+    uint32_t session = live_session(machine, request->session);
+    if (session == NONE) {
+        reply_status(machine, request, NULL, WIRE_SESSION_LOST);
+        return;
+    }
+    const struct session_record *record = session_at(machine, session);
+    answers_trim(machine, session, request->acked_below);
+    enum wire_status placed = window_check(machine, record, request->number);
+    if (placed != WIRE_OK) {
+        reply_status(machine, request, &record->address, placed);
+        return;
+    }
+    uint32_t answer = answer_find(machine, session, request->number);
+    if (answer != NONE) {
+        reply_answer(machine, request, session, answer); /* the deciding duplicate check */
+        return;
+    }
+    if (request->item.op == WIRE_OP_CLOSE) {
+        reply_status(machine, request, &record->address, WIRE_OK);
+        session_end(machine, session, true);
+        return;
+    }
+    if (live(machine, SLAB_ANSWERS) >= machine->state.limits.answers_max) {
+        reply_problem(machine, request, &record->address, WIRE_OVER_LIMIT, WIRE_WHAT_ANSWERS,
+                      machine->state.limits.answers_max);
+        return;
+    }
+    answer = answer_create(machine, session, request->number, request->item.op);
+    execute(machine, request, session, answer);
+    reply_answer(machine, request, session, answer);
+}
+
+static void apply_command(struct lock_machine *machine, const struct wire_request *request)
+{
+    machine->now.shard = request->item.shard;
+    if (machine->state.limits.leases_max == 0) {
+        reply_status(machine, request, NULL, WIRE_UNAVAILABLE); /* the first entry sets limits */
+    } else if (request->item.op == WIRE_OP_OPEN) {
+        apply_open(machine, (const struct wire_open *)request);
+    } else {
+        apply_numbered(machine, request);
+    }
+}
+
+/* ---- one entry --------------------------------------------------------------------------------
+ */
+
+/* Every item is inside the payload and well-formed, and they fill it. */
+static bool commands_sound(const struct lock_entry *entry, struct lock_batch *batch)
+{
+    size_t at = sizeof(*batch);
+    if (entry->payload_bytes < at) {
+        return false;
+    }
+    memcpy(batch, entry->payload, sizeof(*batch));
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const struct wire_item *item = (const struct wire_item *)(entry->payload + at);
+        size_t left = entry->payload_bytes - at;
+        if (left < sizeof(*item) || item->bytes < sizeof(*item) || item->bytes > left ||
+            item->bytes % 8 != 0 || wire_judge_request(item, true).status != WIRE_OK) {
+            return false;
+        }
+        at += item->bytes;
+    }
+    return at == entry->payload_bytes;
+}
+
+static void apply_commands(struct lock_machine *machine, const struct lock_entry *entry,
+                           const struct lock_batch *batch)
+{
+    const struct wire_item *item = (const struct wire_item *)(entry->payload + sizeof(*batch));
+    for (uint32_t done = 0; done < batch->count;) {
+        struct group group = {.count = 0};
+        while (group.count < GROUP_COMMANDS && done + group.count < batch->count) {
+            group.requests[group.count++] = (const struct wire_request *)item;
+            item = wire_item_next(item);
+        }
+        prefetch_group(machine, &group);
+        for (uint32_t i = 0; i < group.count; i++) {
+            machine->now.command = done + i;
+            apply_command(machine, group.requests[i]);
+        }
+        done += group.count;
+    }
+}
+
+static void apply_limits(struct lock_machine *machine, const struct lock_limits *limits)
+{
+    uint64_t epoch_start = (uint64_t)limits->token_epoch << 48;
+    machine->state.limits = *limits;
+    if (epoch_start > machine->state.token_last) {
+        WORD_PUT(machine->state.token_last, epoch_start);
+    }
+    history_add(machine, machine->state.token_last, limits->leases_max);
+}
+
+/* Starts an entry: from here on nothing fails. */
+static void entry_begin(struct lock_machine *machine, const struct lock_entry *entry,
+                        struct lock_sink *sink)
+{
+    /* Stamps never decrease along a correct log; if one does, time stands still. */
+    uint64_t stamp_ns =
+        entry->stamp_ns > machine->state.stamp_ns ? entry->stamp_ns : machine->state.stamp_ns;
+    WORD_PUT(machine->state.stamp_ns, stamp_ns);
+    WORD_PUT(machine->state.applied_index, entry->index);
+    machine->now =
+        (struct entry_now){.stamp_ns = stamp_ns, .tick = stamp_ns / LOCK_TICK_NS, .sink = sink};
+}
+
+int lock_machine_apply(struct lock_machine *machine, const struct lock_entry *entry,
+                       struct lock_sink *sink)
+{
+    struct lock_batch batch = {.endings_max = LOCK_ENDINGS_DEFAULT};
+    struct lock_limits limits;
+    assert(!machine->restoring);
+    switch (entry->kind) {
+    case LOCK_ENTRY_COMMANDS:
+        if (!commands_sound(entry, &batch)) {
+            return -EBADMSG;
+        }
+        entry_begin(machine, entry, sink);
+        settle(machine, batch.endings_max);
+        apply_commands(machine, entry, &batch);
+        return 0;
+    case LOCK_ENTRY_LIMITS:
+        if (!lock_limits_decode(&limits, entry->payload, entry->payload_bytes) ||
+            lock_limits_check(&limits) != NULL) {
+            return -EBADMSG;
+        }
+        if (!limits_fit(&limits, &machine->capacity)) {
+            return -ENOSPC;
+        }
+        entry_begin(machine, entry, sink);
+        apply_limits(machine, &limits);
+        return 0;
+    case LOCK_ENTRY_EMPTY:
+        entry_begin(machine, entry, sink);
+        settle(machine, LOCK_ENDINGS_DEFAULT);
+        return 0;
+    }
+    return -EBADMSG;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hash index: from a 64-bit hash to slots of a slab. It stores no keys: whoever looks something up
+ * compares the candidate's record. One writer; readers of other threads take no lock.
+ *
+ * A bucket is one cache line of 12 references with an 8-bit tag each. What does not fit in its home
+ * bucket goes to the next ones; every bucket counts the entries that passed over it, so a search
+ * ends at the first bucket that none passed over, and removal leaves nothing behind.
+ *
+ * Readers: a writer changes what belongs to a key (its index entry, and the records reached from
+ * it) between index_write_begin and index_write_end, which move the sequence of the key's home
+ * bucket. A reader samples the sequence, copies, and starts over if it has moved. It must also
+ * check that the record it found names this very key hash: then whoever reused that record
+ * meanwhile for this key, or took it from this key, has moved this key's sequence.
+ *
+ * The bucket count is any number (multiply-shift instead of a mask), so memory fits the capacity.
+ * The layout is no part of the replicated state.
+ */
+#ifndef BELAY_DATAPLANE_INDEX_H
+#define BELAY_DATAPLANE_INDEX_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataplane/machine/shared_words.h"
+
+enum {
+    INDEX_BUCKET_ENTRIES = 12,
+    INDEX_PASSED_MAX = 255, /* sticks there: a bucket that 255 entries passed stays passed over */
+    INDEX_READER_BUCKETS_MAX = 64, /* a reader gives up after so many */
+};
+
+struct index_bucket {
+    uint32_t refs[INDEX_BUCKET_ENTRIES];
+    uint32_t tags[INDEX_BUCKET_ENTRIES / 4]; /* a byte each, 0 = empty */
+    uint32_t control; /* bits 0..23 sequence (odd: in change), 24..31 passed */
+};
+static_assert(sizeof(struct index_bucket) == 64, "a bucket is one cache line");
+
+struct index {
+    struct index_bucket *buckets;
+    uint32_t bucket_count;
+    uint32_t entries;
+};
+
+/* Memory for `entries_max` entries at a load of at most 0.8, a multiple of 64. */
+size_t index_memory_bytes(uint32_t entries_max);
+
+/* `memory` is 64-byte aligned and zero-filled. */
+void index_init(struct index *index, void *memory, uint32_t entries_max);
+
+/* Forgets every entry. Readers of that moment find nothing, or start over. */
+void index_clear(struct index *index);
+
+void index_insert(struct index *index, uint64_t hash, uint32_t ref);
+
+/* The entry exists: its absence is a bug. Needs only the low 32 bits of the hash. */
+void index_remove(struct index *index, uint32_t hash_low, uint32_t ref);
+
+/* Every count and tag is as the entries imply: NULL or a sentence. */
+const char *index_verify(const struct index *index);
+
+static inline uint32_t index_home(const struct index *index, uint32_t hash_low)
+{
+    return (uint32_t)(((uint64_t)hash_low * index->bucket_count) >> 32);
+}
+
+static inline uint8_t index_tag(uint64_t hash)
+{
+    uint8_t tag = (uint8_t)(hash >> 32);
+    return tag == 0 ? 1 : tag;
+}
+
+static inline void index_prefetch(const struct index *index, uint32_t hash_low)
+{
+    __builtin_prefetch(&index->buckets[index_home(index, hash_low)], 1);
+}
+
+/* Bit 8i+7 is set where byte i of `tags` equals `tag`, exactly. */
+static inline uint32_t index_match(uint32_t tags, uint8_t tag)
+{
+    uint32_t differ = tags ^ (UINT32_C(0x01010101) * tag);
+    return ~(((differ & 0x7f7f7f7fu) + 0x7f7f7f7fu) | differ | 0x7f7f7f7fu);
+}
+
+/* One bit per entry of the bucket whose tag is this. */
+static inline uint32_t index_matches(const uint32_t tags[INDEX_BUCKET_ENTRIES / 4], uint8_t tag)
+{
+    /* The four flag bits 7, 15, 23, 31 are gathered into bits 28..31 by one multiplication. */
+    uint32_t matches = 0;
+    for (uint32_t i = 0; i < INDEX_BUCKET_ENTRIES / 4; i++) {
+        matches |= ((index_match(tags[i], tag) >> 7) * UINT32_C(0x10204080) >> 28) << (4 * i);
+    }
+    return matches;
+}
+
+/* ---- searching, owner thread ------------------------------------------------------------------
+ *
+ *     struct index_search search = index_search(index, hash);
+ *     for (uint32_t ref; index_candidate(&search, &ref);) ...
+ */
+struct index_search {
+    const struct index *index;
+    uint32_t bucket;
+    uint32_t matches; /* of the current bucket, not yet given out */
+    uint32_t seen;    /* buckets left behind; all of them may have been passed over */
+    uint8_t tag;
+};
+
+static inline struct index_search index_search(const struct index *index, uint64_t hash)
+{
+    struct index_search search = {
+        .index = index, .bucket = index_home(index, (uint32_t)hash), .tag = index_tag(hash)};
+    search.matches = index_matches(index->buckets[search.bucket].tags, search.tag);
+    return search;
+}
+
+static inline bool index_candidate(struct index_search *search, uint32_t *ref)
+{
+    const struct index *index = search->index;
+    while (search->matches == 0) {
+        if (__builtin_expect(index->buckets[search->bucket].control >> 24 == 0, 1) ||
+            ++search->seen == index->bucket_count) {
+            return false;
+        }
+        search->bucket = search->bucket + 1 == index->bucket_count ? 0 : search->bucket + 1;
+        search->matches = index_matches(index->buckets[search->bucket].tags, search->tag);
+    }
+    *ref = index->buckets[search->bucket].refs[__builtin_ctz(search->matches)];
+    search->matches &= search->matches - 1;
+    return true;
+}
+
+/* ---- the sequence of a key's home bucket ------------------------------------------------------
+ */
+
+static inline uint32_t index_control_step(uint32_t control)
+{
+    return (control & 0xff000000u) | ((control + 1) & 0x00ffffffu);
+}
+
+static inline void index_write_begin(struct index *index, uint32_t hash_low)
+{
+    uint32_t *control = &index->buckets[index_home(index, hash_low)].control;
+    assert((*control & 1) == 0);
+    WORD_PUT(*control, index_control_step(*control));
+    /* What follows must not be seen before the odd sequence. */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+static inline void index_write_end(struct index *index, uint32_t hash_low)
+{
+    uint32_t *control = &index->buckets[index_home(index, hash_low)].control;
+    assert((*control & 1) == 1);
+    __atomic_store_n(control, index_control_step(*control), __ATOMIC_RELEASE);
+}
+
+/* ---- searching, any thread ---------------------------------------------------------------------
+ */
+
+/* Collects up to `refs_max` candidates. False: the writer is at it, or too many; start over. */
+bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32_t refs_max,
+                uint32_t *count, uint32_t *sequence);
+
+/* True if nothing that belongs to keys of this home bucket has changed since index_read. */
+static inline bool index_read_holds(const struct index *index, uint64_t hash, uint32_t sequence)
+{
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    const uint32_t *control = &index->buckets[index_home(index, (uint32_t)hash)].control;
+    return ((WORD_GET(*control) ^ sequence) & 0x00ffffffu) == 0;
+}
+
+#endif

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the lock machine. Files, by concern:
+ *
+ *   lock_limits.c   limits: defaults, check, encoding
+ *   lock_machine.c  memory layout, init, counts, deadlines
+ *   apply.c         one log entry: judge, prefetch, settle, dispatch
+ *   settle.c        what is due: sessions, waits, leases, lock delays
+ *   sessions.c      open, keepalive, close, and the bounded ending of a session
+ *   answers.c       the replicated window of answers
+ *   replies.c       answers and pushes as wire items, and their emission
+ *   resources.c     names: finding, making, dropping
+ *   queues.c        wait queues
+ *   grants.c        holders: granting, and who is next
+ *   acquire.c       ACQUIRE
+ *   endings.c       RELEASE, FORCE_RELEASE, and how a lease ends
+ *   renew.c         RENEW and the renewals of KEEPALIVE
+ *   convert.c       CONVERT and CANCEL
+ *   reads.c         admission, QUERY, LIST, unconfirmed grants
+ *   peek.c          QUERY from any thread
+ *   snapshot.c      snapshot steps
+ *   restore.c       restore steps, rebuilding of what is derived
+ *   verify.c        invariants, and the digest
+ *
+ * A slot argument is named after what it numbers (`lease`, `session`); the record is `record` or
+ * has the same name with a suffix. Functions that may free the record they were given say so.
+ */
+#ifndef BELAY_DATAPLANE_MACHINE_H
+#define BELAY_DATAPLANE_MACHINE_H
+
+#include "dataplane/machine/index.h"
+#include "dataplane/machine/lock_machine.h"
+#include "dataplane/machine/records.h"
+#include "dataplane/machine/shared_words.h"
+#include "dataplane/machine/slab.h"
+#include "dataplane/machine/timers.h"
+
+/* What one command may do beyond its own effect. All are part of the replicated rules. */
+enum {
+    /* Dead waiters removed from the head of a queue at one touch; more are left to settling, and
+     * each removal there looks at the queue again. */
+    TOUCH_WAITERS_MAX = 256,
+    /* Shared holders looked at to end those that are due, at one touch of a resource. */
+    TOUCH_HOLDERS_MAX = 32,
+    /* Steps of the search for a lease of this session on this resource (grants.c). */
+    HELD_SEARCH_MAX = 4096,
+    /* Holders that one FORCE_RELEASE asks or ends. */
+    FORCE_HOLDERS_MAX = 4096,
+    /* Resources that one LIST looks at. */
+    LIST_SLOTS_MAX = 4096,
+};
+
+/* Replicated state outside the records. Snapshots hold it as it is (layout versioned). */
+struct lock_state {
+    struct lock_limits limits; /* leases_max == 0: none set yet */
+    uint32_t promised;         /* waiters that will need a lease: counted against leases_max */
+    uint64_t applied_index;
+    uint64_t stamp_ns;
+    uint64_t armings;    /* arming sequence last given */
+    uint64_t token_last; /* last token granted; its epoch is the shard's */
+    uint64_t history;    /* chain over everything answered and ended */
+    uint64_t granted, released, expired, sessions_expired, lost_renewals, deadlocks;
+    uint32_t over_first, over_last; /* sessions that are over and still hold something */
+};
+static_assert(sizeof(struct lock_state) == 72 + 11 * 8 + 8, "the state has no padding");
+
+/* The slabs in the order of their numbers in snapshots. */
+enum slab_number {
+    SLAB_LEASES,
+    SLAB_RESOURCES,
+    SLAB_SESSIONS,
+    SLAB_WAITERS,
+    SLAB_ANSWERS,
+    SLAB_LONG_NAMES,
+    SLAB_EXTRAS,
+    SLAB_QUEUES,
+    SLAB_COUNT
+};
+
+/* A name as a request gives it: namespace, then name, without separator. */
+struct key {
+    const uint8_t *text;
+    uint64_t hash;
+    uint16_t bytes; /* of both */
+    uint8_t namespace_bytes;
+    uint8_t name_bytes;
+};
+
+/* The entry being applied. */
+struct entry_now {
+    uint64_t stamp_ns;
+    uint64_t tick; /* what is due at it is over */
+    struct lock_sink *sink;
+    uint32_t command; /* ordinal of the command being applied */
+    uint16_t shard;   /* as its item says */
+};
+
+struct capture; /* snapshot.c */
+struct restore; /* restore.c */
+
+struct lock_machine {
+    struct lock_state state;
+    struct entry_now now;
+
+    struct slab slabs[SLAB_COUNT];
+    struct index names;  /* key hash -> resource */
+    struct index ids;    /* session id -> session */
+    struct index nonces; /* client's nonce, mixed -> session */
+    uint32_t *windows;   /* per session: answer of each number, at number & window_mask; or NONE */
+    uint32_t window_mask;
+    struct timers timers;
+
+    struct lock_limits capacity;
+    uint64_t lateness_ns_max;
+    struct capture *capture;
+    struct restore *restore;
+    bool restoring; /* between restore_begin and a successful restore_end: nothing may be applied */
+};
+
+/* ---- records ----------------------------------------------------------------------------------
+ */
+
+#define RECORD_ACCESSORS(kind, number)                                                             \
+    static inline const struct kind##_record *kind##_at(const struct lock_machine *machine,        \
+                                                        uint32_t slot)                             \
+    {                                                                                              \
+        return slab_at(&machine->slabs[number], slot);                                             \
+    }                                                                                              \
+    static inline struct kind##_record *kind##_change(struct lock_machine *machine, uint32_t slot) \
+    {                                                                                              \
+        return slab_change(&machine->slabs[number], slot);                                         \
+    }
+RECORD_ACCESSORS(lease, SLAB_LEASES)
+RECORD_ACCESSORS(resource, SLAB_RESOURCES)
+RECORD_ACCESSORS(session, SLAB_SESSIONS)
+RECORD_ACCESSORS(waiter, SLAB_WAITERS)
+RECORD_ACCESSORS(answer, SLAB_ANSWERS)
+RECORD_ACCESSORS(long, SLAB_LONG_NAMES)
+RECORD_ACCESSORS(extra, SLAB_EXTRAS)
+RECORD_ACCESSORS(queue, SLAB_QUEUES)
+#undef RECORD_ACCESSORS
+
+static inline uint32_t live(const struct lock_machine *machine, enum slab_number number)
+{
+    return machine->slabs[number].live;
+}
+
+static inline void count_up(uint64_t *count)
+{
+    WORD_PUT(*count, *count + 1);
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+/* Rounded up: a deadline never ends early. Saturates far beyond any stamp's tick. */
+static inline uint64_t tick_after(uint64_t stamp_ns, uint64_t span_ms)
+{
+    uint64_t span_ns;
+    uint64_t end_ns;
+    if (__builtin_mul_overflow(span_ms, UINT64_C(1000000), &span_ns) ||
+        __builtin_add_overflow(stamp_ns, span_ns, &end_ns)) {
+        return TIMERS_TICK_END - 1;
+    }
+    return end_ns / LOCK_TICK_NS + (end_ns % LOCK_TICK_NS != 0);
+}
+
+static inline bool is_due(const struct lock_machine *machine, uint64_t until)
+{
+    return until_tick(until) <= machine->now.tick;
+}
+
+/* Milliseconds from the stamp to the tick, rounded up; UINT64_MAX = never. */
+uint64_t remaining_ms(uint64_t stamp_ns, uint64_t tick);
+
+/* Each kind's timers are a range of the timers' numbers. */
+enum timer_kind { TIMER_LEASE, TIMER_SESSION, TIMER_WAITER, TIMER_QUEUE };
+uint32_t timer_id(const struct lock_machine *machine, enum timer_kind kind, uint32_t slot);
+enum timer_kind timer_of(const struct lock_machine *machine, uint32_t id, uint32_t *slot);
+
+/* Draws the next arming sequence. */
+static inline uint64_t next_arming(struct lock_machine *machine)
+{
+    return ++machine->state.armings;
+}
+
+void lease_arm(struct lock_machine *machine, uint32_t lease, uint64_t tick);
+void lease_disarm(struct lock_machine *machine, uint32_t lease);
+
+/* Chains what was decided into the history (lock_machine_history). */
+static inline void history_add(struct lock_machine *machine, uint64_t a, uint64_t b)
+{
+    uint64_t mixed = (machine->state.history ^ a) * UINT64_C(0x9e3779b97f4a7c15);
+    machine->state.history = (mixed ^ mixed >> 32) + b;
+}
+
+static inline uint64_t mix64(uint64_t value)
+{
+    value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
+    return value ^ value >> 31;
+}
+
+/* ---- resources --------------------------------------------------------------------------------
+ */
+
+struct key key_of(const uint8_t *text, uint8_t namespace_bytes, uint8_t name_bytes);
+uint32_t resource_find(const struct lock_machine *machine, const struct key *key);
+/* The text is in the record or in its long name. */
+const uint8_t *resource_text(const struct lock_machine *machine,
+                             const struct resource_record *record);
+/* WIRE_WHAT_NONE, or the capacity that a new resource of this key would exceed. */
+enum wire_what resource_limit(const struct lock_machine *machine, const struct key *key,
+                              uint64_t *limit);
+uint32_t resource_create(struct lock_machine *machine, const struct key *key);
+/* Frees the resource if nobody holds it or waits for it and it is not closed. */
+void resource_drop_if_idle(struct lock_machine *machine, uint32_t resource);
+
+/* Brackets a change that readers of other threads must see whole. Not nested. */
+void resource_write_begin(struct lock_machine *machine, uint32_t resource);
+void resource_write_end(struct lock_machine *machine, uint32_t resource);
+
+static inline uint32_t holders_of(const struct lock_machine *machine,
+                                  const struct resource_record *record)
+{
+    return record->holder == NONE ? 0 : lease_at(machine, record->holder)->holder_prev;
+}
+
+static inline uint32_t waiters_of(const struct lock_machine *machine,
+                                  const struct resource_record *record)
+{
+    return record->queue == NONE ? 0 : queue_at(machine, record->queue)->waiters;
+}
+
+/* Tick until which the resource is closed for a lock_delay; 0 = open. */
+uint64_t resource_closed_until(const struct lock_machine *machine,
+                               const struct resource_record *record);
+
+/* Ends what is due on the resource and grants what follows, within the TOUCH bounds; a command does
+ * this to whatever it touches, because settling may not have got there. Returns the resource, or
+ * NONE if it is idle now and gone. */
+uint32_t resource_touch(struct lock_machine *machine, uint32_t resource);
+
+/* ---- extras -----------------------------------------------------------------------------------
+ */
+
+uint32_t extra_create(struct lock_machine *machine, uint32_t lock_delay_ms, uint32_t grace_ms,
+                      const uint8_t *value, uint32_t value_bytes);
+void extra_free(struct lock_machine *machine, uint32_t extra); /* NONE is fine */
+
+/* ---- holders and grants -----------------------------------------------------------------------
+ */
+
+struct grant_terms {
+    uint64_t secret;
+    uint32_t session;
+    uint32_t ttl_ms;
+    uint32_t extra;
+    uint8_t mode; /* enum wire_mode */
+};
+/* A new lease on the resource, with the next token, ending a TTL (and grace) after this stamp. The
+ * caller has checked that it may be granted and that a lease and a token are left. */
+uint32_t grant(struct lock_machine *machine, uint32_t resource, const struct grant_terms *terms);
+
+/* False: the last token of the last epoch is spent. */
+static inline bool tokens_left(const struct lock_machine *machine)
+{
+    return machine->state.token_last != UINT64_MAX;
+}
+
+/* Gives the lease a new token. */
+void lease_new_token(struct lock_machine *machine, uint32_t lease);
+
+/* Deadline tick of a grant or renewal with this TTL by this entry. */
+uint64_t lease_deadline(const struct lock_machine *machine, const struct lease_record *record,
+                        uint32_t ttl_ms);
+
+/* Shared to exclusive: new token, whole TTL. It is the only holder. */
+void lease_upgrade(struct lock_machine *machine, uint32_t lease);
+
+/* Takes the lease out of its lists and frees it, not its extra, without granting anybody. */
+void lease_remove(struct lock_machine *machine, uint32_t lease);
+
+/* Grants whoever is next, in order, as far as holders, delay and limits allow. Frees the resource
+ * if it is idle in the end: then returns NONE, else the resource. */
+uint32_t grant_next(struct lock_machine *machine, uint32_t resource);
+
+/* A lease that this session has on the resource; NONE. */
+uint32_t lease_of_session(const struct lock_machine *machine, uint32_t resource, uint32_t session);
+
+static inline bool holders_exclusive(const struct lock_machine *machine,
+                                     const struct resource_record *record)
+{
+    return record->holder != NONE &&
+           until_has(lease_at(machine, record->holder)->until, LEASE_EXCLUSIVE);
+}
+
+static inline bool holders_allow(const struct lock_machine *machine,
+                                 const struct resource_record *record, uint8_t mode)
+{
+    return record->holder == NONE || (mode == WIRE_SHARED && !holders_exclusive(machine, record));
+}
+
+/* ---- endings ----------------------------------------------------------------------------------
+ */
+
+enum lease_end {
+    LEASE_RELEASED, /* by its holder, or by closing its session */
+    LEASE_EXPIRED,  /* its deadline passed, or its session's */
+    LEASE_FORCED_OUT,
+};
+/* Ends the lease, tells its session unless the session itself let go (`told`), closes the resource
+ * for its lock_delay if it expired, and grants whoever is next. May free the resource; returns as
+ * grant_next does. */
+uint32_t lease_end(struct lock_machine *machine, uint32_t lease, enum lease_end how, bool told);
+
+/* Ends a lease that is over (lease_is_over). */
+uint32_t lease_end_over(struct lock_machine *machine, uint32_t lease);
+
+/* The live, not due lease of this id and key; NONE. A due one is ended first. */
+uint32_t lease_find(struct lock_machine *machine, const struct wire_lease_id *id, uint32_t key_tag);
+
+/* True if the lease, or the session it is bound to, is over at this entry. */
+bool lease_is_over(const struct lock_machine *machine, const struct lease_record *record);
+
+/* ---- queues -----------------------------------------------------------------------------------
+ */
+
+/* The resource's queue, made if need be. */
+uint32_t queue_of(struct lock_machine *machine, uint32_t resource);
+void queue_drop_if_empty(struct lock_machine *machine, uint32_t queue);
+/* Closes the resource until the tick (a later end wins); takes over the extra that said so. */
+void queue_close(struct lock_machine *machine, uint32_t queue, uint64_t tick, uint32_t extra);
+void queue_open(struct lock_machine *machine, uint32_t queue);
+
+struct wait_terms {
+    struct grant_terms grant;
+    uint32_t answer;
+    uint32_t lease; /* upgrader's */
+    uint32_t wait_ms;
+    uint16_t rank;
+};
+uint32_t waiter_join(struct lock_machine *machine, uint32_t resource,
+                     const struct wait_terms *terms);
+/* At most so many are ahead: exact unless waiters in the middle have left. */
+uint32_t waiter_position(const struct lock_machine *machine, uint32_t waiter);
+/* Its wait limit or session is over. */
+bool waiter_is_over(const struct lock_machine *machine, const struct waiter_record *record);
+/* Takes the waiter out and frees it, not its extra. The queue stays. */
+void waiter_remove(struct lock_machine *machine, uint32_t waiter);
+/* Ends the wait with this status in its answer. Grants nobody; the queue stays. */
+void waiter_end(struct lock_machine *machine, uint32_t waiter, enum wire_status status);
+/* First rank in the queue; -1 = nobody waits. */
+int queue_first_rank(const struct lock_machine *machine, const struct resource_record *record);
+/* The waiting upgrader; NONE. */
+uint32_t queue_upgrader(const struct lock_machine *machine, const struct resource_record *record);
+
+/* ---- sessions ---------------------------------------------------------------------------------
+ */
+
+/* By id; NONE for one that is over. Does not look at its deadline. */
+uint32_t session_find(const struct lock_machine *machine, uint64_t id);
+uint32_t session_find_nonce(const struct lock_machine *machine, uint64_t nonce);
+static inline bool session_is_over(const struct lock_machine *machine,
+                                   const struct session_record *record)
+{
+    return until_has(record->until, SESSION_OVER) || is_due(machine, record->until);
+}
+/* Over from now on; what it has is released by session_end_step. */
+void session_end(struct lock_machine *machine, uint32_t session, bool closed);
+/* One bounded step of the oldest session that is over; false if there is none. */
+bool session_end_step(struct lock_machine *machine);
+void session_rearm(struct lock_machine *machine, uint32_t session, uint64_t tick);
+void apply_open(struct lock_machine *machine, const struct wire_open *open);
+
+/* ---- answers ----------------------------------------------------------------------------------
+ */
+
+static inline uint32_t *window_cell(const struct lock_machine *machine, uint32_t session,
+                                    uint64_t number)
+{
+    return &machine->windows[(size_t)session * (machine->window_mask + 1) +
+                             (number & machine->window_mask)];
+}
+
+/* The stored answer; NONE. The number is inside the window. */
+static inline uint32_t answer_find(const struct lock_machine *machine, uint32_t session,
+                                   uint64_t number)
+{
+    return *window_cell(machine, session, number);
+}
+uint32_t answer_create(struct lock_machine *machine, uint32_t session, uint64_t number, uint8_t op);
+void answer_free(struct lock_machine *machine, uint32_t answer);
+/* Forgets answers below, but never one that is still waiting. */
+void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below);
+/* OK, STALE_REQUEST or WINDOW_FULL. */
+enum wire_status window_check(const struct lock_machine *machine,
+                              const struct session_record *record, uint64_t number);
+void answer_problem(struct answer_record *answer, enum wire_status status, enum wire_what what,
+                    uint64_t limit);
+void answer_granted(const struct lock_machine *machine, struct answer_record *answer,
+                    uint32_t lease, uint8_t flags);
+
+/* ---- replies ----------------------------------------------------------------------------------
+ */
+
+enum { REPLY_BYTES_MAX = 512 }; /* lock_machine_admit's buffer */
+
+struct reply_head {
+    uint64_t session;
+    uint64_t number;
+    uint16_t shard;
+    uint8_t op;
+};
+/* Each builds one item at `out` (REPLY_BYTES_MAX). */
+void build_status(void *out, const struct reply_head *head, enum wire_status status);
+void build_problem(void *out, const struct reply_head *head, enum wire_status status,
+                   enum wire_what what, uint64_t limit);
+void build_opened(const struct lock_machine *machine, void *out, const struct reply_head *head,
+                  const struct session_record *record);
+void build_answer(const struct lock_machine *machine, void *out, const struct reply_head *head,
+                  const struct answer_record *answer);
+
+void reply_status(struct lock_machine *machine, const struct wire_request *request,
+                  const struct wire_address *address, enum wire_status status);
+void reply_problem(struct lock_machine *machine, const struct wire_request *request,
+                   const struct wire_address *address, enum wire_status status, enum wire_what what,
+                   uint64_t limit);
+void reply_opened(struct lock_machine *machine, const struct wire_open *open, uint32_t session);
+void reply_answer(struct lock_machine *machine, const struct wire_request *request,
+                  uint32_t session, uint32_t answer);
+void push_grant(const struct lock_machine *machine, struct lock_sink *sink,
+                const struct answer_record *answer);
+void push_lost(struct lock_machine *machine, uint32_t lease, enum wire_status reason, bool final);
+
+/* ---- commands: each fills the answer that was created for it ------------------------------------
+ */
+
+void apply_acquire(struct lock_machine *machine, const struct wire_acquire *acquire,
+                   uint32_t session, uint32_t answer);
+void apply_release(struct lock_machine *machine, const struct wire_release *release,
+                   uint32_t session, uint32_t answer);
+void apply_force_release(struct lock_machine *machine, const struct wire_named *named,
+                         uint32_t answer);
+void apply_renew(struct lock_machine *machine, const struct wire_renew *renew, uint32_t answer);
+void apply_keepalive(struct lock_machine *machine, const struct wire_renew *renew, uint32_t session,
+                     uint32_t answer);
+void apply_convert(struct lock_machine *machine, const struct wire_convert *convert,
+                   uint32_t session, uint32_t answer);
+void apply_cancel(struct lock_machine *machine, const struct wire_cancel *cancel, uint32_t session,
+                  uint32_t answer);
+
+/* ---- settling ---------------------------------------------------------------------------------
+ */
+
+/* Ends what is due, in order, at most so many. */
+void settle(struct lock_machine *machine, uint32_t endings_max);
+
+/* ---- limits ------------------------------------------------------------------------------------
+ */
+
+/* Whether a machine of this capacity can hold a shard of these limits. */
+bool limits_fit(const struct lock_limits *limits, const struct lock_limits *capacity);
+
+/* ---- restore ----------------------------------------------------------------------------------
+ */
+
+void machine_blank(struct lock_machine *machine);
+
+#endif

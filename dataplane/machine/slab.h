@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pools of fixed-size records, addressed by slot.
+ *
+ * Allocation takes the lowest free slot. Slots are therefore a function of the history of takes and
+ * frees alone, not of this machine's capacity: replicas that apply the same log use the same slots,
+ * and a record may name another by its slot, in memory, on the wire and in a snapshot alike.
+ *
+ * A slab is also where a snapshot in progress is kept consistent. While a capture is open, whoever
+ * is about to change a record says so (slab_change, slab_take, slab_free), and a record that was
+ * live when the capture began and that it has not emitted yet is handed to the hook once, as it
+ * was, before its first change.
+ *
+ * Owner thread only.
+ */
+#ifndef BELAY_DATAPLANE_SLAB_H
+#define BELAY_DATAPLANE_SLAB_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SLAB_LEVELS_MAX = 6 /* 64^6 > 2^32 */ };
+#define SLAB_NONE UINT32_MAX
+
+struct slab;
+typedef void slab_hook(void *context, const struct slab *slab, uint32_t slot);
+
+struct slab {
+    uint8_t *records;
+    uint32_t record_bytes;
+    uint32_t capacity;
+    uint32_t live;
+    uint32_t levels;
+    /* Bit set = a free slot is below it. Level 0 has one bit per slot. */
+    uint64_t *free_bits[SLAB_LEVELS_MAX];
+    uint32_t level_words[SLAB_LEVELS_MAX];
+
+    bool capturing;
+    uint64_t
+        *done; /* one bit per slot: emitted, handed to the hook, or not live at the beginning */
+    slab_hook *hook;
+    void *hook_context;
+};
+
+/* Memory for `capacity` records, a multiple of 64. */
+size_t slab_memory_bytes(uint32_t capacity, uint32_t record_bytes);
+
+/* `memory` is 64-byte aligned. record_bytes is a multiple of 4. All slots are free. */
+void slab_init(struct slab *slab, void *memory, uint32_t capacity, uint32_t record_bytes);
+
+/* All slots are free again. */
+void slab_clear(struct slab *slab);
+
+/* Lowest free slot; SLAB_NONE when full. The record's content is whatever was there before. */
+uint32_t slab_take(struct slab *slab);
+void slab_free(struct slab *slab, uint32_t slot);
+
+/* Restore: marks a given slot live. False if it is already, or lies beyond the capacity. */
+bool slab_claim(struct slab *slab, uint32_t slot);
+
+/* Restore: a mark per slot. slab_mark: false if it was marked already. Not during a capture. */
+void slab_marks_clear(struct slab *slab);
+bool slab_mark(struct slab *slab, uint32_t slot);
+
+void slab_capture_begin(struct slab *slab, slab_hook *hook, void *context);
+void slab_capture_end(struct slab *slab);
+
+/* Slots are captured 64 at a time: which of those from 64 * word on are to be emitted now. They all
+ * count as emitted then. */
+uint64_t slab_capture_word(struct slab *slab, uint32_t word);
+
+void slab_capture_touch(struct slab *slab, uint32_t slot);
+
+static inline bool slab_is_live(const struct slab *slab, uint32_t slot)
+{
+    return slot < slab->capacity && ((slab->free_bits[0][slot / 64] >> (slot % 64)) & 1) == 0;
+}
+
+static inline uint32_t slab_words(const struct slab *slab)
+{
+    return slab->level_words[0];
+}
+
+/* Bit i: slot 64 * word + i is live. */
+static inline uint64_t slab_live_word(const struct slab *slab, uint32_t word)
+{
+    uint32_t slots = slab->capacity - word * 64;
+    uint64_t within = slots >= 64 ? UINT64_MAX : (UINT64_C(1) << slots) - 1;
+    return ~slab->free_bits[0][word] & within;
+}
+
+/* Reading; also a target for prefetches. */
+static inline const void *slab_at(const struct slab *slab, uint32_t slot)
+{
+    return slab->records + (size_t)slot * slab->record_bytes;
+}
+
+/* Writing. */
+static inline void *slab_change(struct slab *slab, uint32_t slot)
+{
+    if (__builtin_expect(slab->capturing, 0)) {
+        slab_capture_touch(slab, slot);
+    }
+    return slab->records + (size_t)slot * slab->record_bytes;
+}
+
+#endif
