@@ -206,6 +206,47 @@ Test(snapshot_file, a_block_left_out_or_repeated_is_found)
     free(other);
 }
 
+/* Equal lengths, so that counts cannot tell: only the chain of checksums can. */
+Test(snapshot_file, blocks_in_another_order_are_found)
+{
+    struct snapshot_meta meta = meta_of();
+    struct snapshot_encoder encoder;
+    uint8_t *bytes = calloc(1, FILE_BYTES_MAX);
+    uint8_t first[128];
+    size_t header = snapshot_encode_header(&encoder, &meta, bytes);
+    size_t length = header;
+
+    for (uint8_t b = 0; b < 2; b++) {
+        memset(bytes + length + SNAPSHOT_BLOCK_PREFIX_BYTES, b + 1, 100);
+        length += snapshot_encode_block(&encoder, bytes + length, 100);
+    }
+    length += snapshot_encode_footer(&encoder, 1, bytes + length);
+    cr_assert_eq(decode(bytes, length, 64), 0);
+    memcpy(first, bytes + header, 120);
+    memmove(bytes + header, bytes + header + 120, 120);
+    memcpy(bytes + header + 120, first, 120);
+    cr_assert_eq(decode(bytes, length, 64), -EBADMSG);
+    free(bytes);
+}
+
+/* A footer with right checksums that does not speak of these blocks. */
+Test(snapshot_file, a_footer_that_miscounts_is_found)
+{
+    for (int what = 0; what < 4; what++) {
+        struct snapshot_meta meta = meta_of();
+        struct snapshot_encoder encoder;
+        uint8_t bytes[SNAPSHOT_HEADER_BYTES_MAX + 64 + SNAPSHOT_FOOTER_BYTES] = {0};
+        size_t length = snapshot_encode_header(&encoder, &meta, bytes);
+
+        length += snapshot_encode_block(&encoder, bytes + length, 8);
+        encoder.blocks += what == 1;
+        encoder.bytes += what == 2;
+        encoder.index += what == 3;
+        length += snapshot_encode_footer(&encoder, 1, bytes + length);
+        cr_assert_eq(decode(bytes, length, 64), what == 0 ? 0 : -EBADMSG, "%d", what);
+    }
+}
+
 /* Another snapshot's footer does not end this one. */
 Test(snapshot_file, a_foreign_footer_is_found)
 {
