@@ -2,8 +2,11 @@
  *
  * Locks that outlive the command: acquire, and release, renew, convert by lease id.
  */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "client/cli/command.h"
@@ -28,6 +31,18 @@ static int print_granted(const struct args_values *values, const char *name, con
     return fflush(stdout) == 0 ? EXIT_CODE_OK : exit_code_of(BELAY_SYSTEM);
 }
 
+/* A signal cancels: ending at once would leave a waiter, which could still be granted. The signals
+ * are blocked before the client starts its thread. -1 = errno. */
+static int take_ending_signals(void)
+{
+    sigset_t ending;
+    sigemptyset(&ending);
+    sigaddset(&ending, SIGINT);
+    sigaddset(&ending, SIGTERM);
+    sigaddset(&ending, SIGHUP);
+    return sigprocmask(SIG_BLOCK, &ending, NULL) == 0 ? signalfd(-1, &ending, SFD_CLOEXEC) : -1;
+}
+
 static int run_acquire(const struct args_values *values, const struct args_given *given)
 {
     const char *name = given->positionals[0];
@@ -39,14 +54,18 @@ static int run_acquire(const struct args_values *values, const struct args_given
 
     if (!command_check("acquire", parse_name, name))
         return EXIT_CODE_USAGE;
-    char *words[] = {"belay", "acquire", NULL};
-    default_value(value, (int)getppid(), words);
+    default_value(value, (int)getppid(), NULL);
+    int cancel_fd = take_ending_signals();
+    if (cancel_fd < 0) {
+        fprintf(stderr, "belay: cannot wait for signals: %s\n", strerror(errno));
+        return exit_code_of(BELAY_SYSTEM);
+    }
     belay_status status = command_open(values, NULL, NULL, &client);
     if (status != BELAY_OK)
         return exit_code_of(status);
     command_acquire_options(values, name, values->value ? values->value : value, &options);
     options.no_renewal = true;
-    status = belay_acquire(client, &options, &lock, &holder);
+    status = command_acquire_cancellable(client, &options, cancel_fd, &lock, &holder);
     if (status != BELAY_OK) {
         int code = command_report_busy(status, name, &holder);
         belay_client_close(client, command_close_ms(values));

@@ -2,7 +2,6 @@
  *
  * `belay lock NAME -- CMD`: the supervisor of guard/ fed by libbelay.
  */
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,29 +53,11 @@ static void adjust(void *context, belay_client_options *options)
     options->context = context;
 }
 
-/* Waits for the acquire's completion, or cancels it when told so and waits for that. */
-static belay_completion await(struct lock_feed *feed, belay_request *request, int cancel_fd)
-{
-    belay_completion completion = {.status = BELAY_SYSTEM};
-    bool cancelled = false;
-    for (;;) {
-        struct pollfd fds[] = {{.fd = belay_client_fd(feed->client), .events = POLLIN},
-                               {.fd = cancelled ? -1 : cancel_fd, .events = POLLIN}};
-        (void)poll(fds, 2, -1);
-        if (belay_client_take(feed->client, &completion, 1) == 1)
-            return completion;
-        if (!cancelled && fds[1].revents) {
-            belay_request_cancel(request);
-            cancelled = true;
-        }
-    }
-}
-
 static int feed_acquire(void *context, int cancel_fd, struct supervise_grant *grant)
 {
     struct lock_feed *feed = context;
     belay_acquire_options options;
-    belay_request *request;
+    belay_holder_info holder = {0};
 
     feed->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (feed->event_fd < 0)
@@ -85,15 +66,11 @@ static int feed_acquire(void *context, int cancel_fd, struct supervise_grant *gr
     if (status != BELAY_OK)
         return exit_code_of(status);
     command_acquire_options(feed->values, feed->name, feed->value, &options);
-    status = belay_acquire_start(feed->client, &options, feed, &request);
+    status = command_acquire_cancellable(feed->client, &options, cancel_fd, &feed->lock, &holder);
+    if (status == BELAY_CANCELLED) /* by a person, who knows */
+        return exit_code_of(status);
     if (status != BELAY_OK)
-        return command_report(status, feed->name);
-    belay_completion completion = await(feed, request, cancel_fd);
-    if (completion.status == BELAY_CANCELLED)
-        return exit_code_of(BELAY_CANCELLED);
-    if (completion.status != BELAY_OK)
-        return command_report_busy(completion.status, feed->name, &completion.holder);
-    feed->lock = completion.lock;
+        return command_report_busy(status, feed->name, &holder);
     grant->token = belay_lock_token(feed->lock);
     grant->ttl_ms = feed->values->ttl_ms;
     grant->deadline_ns = belay_lock_valid_until_ns(feed->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/cli/command.h"
 
+#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
@@ -139,6 +140,30 @@ void command_acquire_options(const struct args_values *values, const char *name,
     options->lock_delay_ms = values->lock_delay_ms;
     options->value = value;
     options->value_bytes = value ? strlen(value) : 0;
+}
+
+belay_status command_acquire_cancellable(belay_client *client, const belay_acquire_options *options,
+                                         int cancel_fd, belay_lock **lock,
+                                         belay_holder_info *holder)
+{
+    belay_request *request;
+    belay_completion completion;
+    bool cancelled = false;
+    belay_status status = belay_acquire_start(client, options, NULL, &request);
+    if (status != BELAY_OK)
+        return status;
+    while (belay_client_take(client, &completion, 1) == 0) {
+        struct pollfd fds[] = {{.fd = belay_client_fd(client), .events = POLLIN},
+                               {.fd = cancelled ? -1 : cancel_fd, .events = POLLIN}};
+        (void)poll(fds, 2, -1);
+        if (!cancelled && fds[1].revents) {
+            belay_request_cancel(request);
+            cancelled = true;
+        }
+    }
+    *lock = completion.lock;
+    *holder = completion.holder;
+    return completion.status;
 }
 
 void default_value(char text[DEFAULT_VALUE_BYTES], int pid, char *const *words)

@@ -141,6 +141,12 @@ extern const struct args_command command_store;
 void command_acquire_options(const struct args_values *values, const char *name, const char *value,
                              belay_acquire_options *options);
 
+/* belay_acquire() that can be given up: when cancel_fd becomes readable the acquire is cancelled,
+ * and BELAY_CANCELLED comes back when that is settled, so that no waiter is left behind. */
+belay_status command_acquire_cancellable(belay_client *client, const belay_acquire_options *options,
+                                         int cancel_fd, belay_lock **lock,
+                                         belay_holder_info *holder);
+
 enum { DEFAULT_VALUE_BYTES = 256 };
 /* "user@host pid WORDS", cut to the limit at a character's border. */
 void default_value(char text[DEFAULT_VALUE_BYTES], int pid, char *const *words);

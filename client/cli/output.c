@@ -10,16 +10,39 @@
 
 #include "client/cli/command.h"
 
+/* Length of the well-formed UTF-8 character at `from` (RFC 3629), 0 = none, or one that controls a
+ * terminal. */
+static size_t character_bytes(const unsigned char *from, size_t count)
+{
+    unsigned char first = from[0];
+    if (first < 0x80)
+        return first >= 0x20 && first != 0x7f;
+    size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (first < 0xc2 || first > 0xf4 || bytes > count)
+        return 0;
+    for (size_t i = 1; i < bytes; i++)
+        if ((from[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (first == 0xe0 && from[1] < 0xa0) || (first == 0xf0 && from[1] < 0x90);
+    bool beyond = (first == 0xed && from[1] >= 0xa0) || (first == 0xf4 && from[1] >= 0x90);
+    bool control = first == 0xc2 && from[1] < 0xa0; /* C1: 0x9b starts sequences like ESC [ */
+    return overlong || beyond || control ? 0 : bytes;
+}
+
 const char *printable(const void *bytes, size_t count, char *text, size_t text_bytes)
 {
     const unsigned char *from = bytes;
     size_t used = 0;
-    for (size_t i = 0; i < count && used + 5 <= text_bytes; i++) {
-        /* Bytes of UTF-8 characters pass; control bytes could talk to the terminal. */
-        if (from[i] >= 0x20 && from[i] != 0x7f)
-            text[used++] = (char)from[i];
-        else
+    for (size_t i = 0; i < count && used + 5 <= text_bytes;) {
+        size_t length = character_bytes(from + i, count - i);
+        if (length > 0) {
+            memcpy(text + used, from + i, length);
+            used += length;
+            i += length;
+        } else {
             used += (size_t)snprintf(text + used, text_bytes - used, "\\x%02x", from[i]);
+            i++;
+        }
     }
     text[used] = '\0';
     return text;

@@ -55,6 +55,8 @@ struct stage {
     _Atomic uint64_t deadline_ns; /* the latest one the server agreed to */
     _Atomic uint64_t released_ns;
     _Atomic uint64_t abandoned_ns;
+    _Atomic int shell_saw[3]; /* wait statuses of its job, + 1 */
+    _Atomic uint32_t shell_may_continue;
     struct victim victims[VICTIMS];
 };
 
@@ -156,6 +158,10 @@ static int victim_main(const char *role)
         }
         start_daemon(2);
         live(&stage->victims[0], false);
+    } else if (strcmp(role, "terminal") == 0) {
+        if (tcgetpgrp(STDIN_FILENO) != getpgrp())
+            return 5;
+        live(&stage->victims[0], false);
     } else if (strcmp(role, "leaves") == 0) {
         start_daemon(2);
         AWAIT(atomic_load(&stage->victims[2].pid) != 0);
@@ -256,26 +262,30 @@ struct play {
     int pidfd;
 };
 
+static int supervise_here(char **words, int on_lost_signal, bool leftovers_wait)
+{
+    int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct supervise_feed feed = {.context = &event_fd,
+                                  .acquire = feed_acquire,
+                                  .valid_until_ns = feed_valid_until_ns,
+                                  .event = feed_event,
+                                  .event_fd = feed_event_fd,
+                                  .finish = feed_finish};
+    struct supervise_options options = {.command = words,
+                                        .lock_name = "a lock",
+                                        .on_lost_signal = on_lost_signal,
+                                        .leftovers_wait = leftovers_wait,
+                                        .without_cgroup = without_cgroup};
+    return supervise_run(&options, &feed);
+}
+
 static struct play start_words(char **words, int on_lost_signal, bool leftovers_wait)
 {
     fflush(NULL);
     pid_t front = fork();
     assert(front >= 0);
-    if (front == 0) {
-        int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        struct supervise_feed feed = {.context = &event_fd,
-                                      .acquire = feed_acquire,
-                                      .valid_until_ns = feed_valid_until_ns,
-                                      .event = feed_event,
-                                      .event_fd = feed_event_fd,
-                                      .finish = feed_finish};
-        struct supervise_options options = {.command = words,
-                                            .lock_name = "a lock",
-                                            .on_lost_signal = on_lost_signal,
-                                            .leftovers_wait = leftovers_wait,
-                                            .without_cgroup = without_cgroup};
-        _exit(supervise_run(&options, &feed));
-    }
+    if (front == 0)
+        _exit(supervise_here(words, on_lost_signal, leftovers_wait));
     return (struct play){.front = front, .pidfd = pidfd_open(front, 0)};
 }
 
@@ -596,6 +606,73 @@ static void signals_are_passed_on(void)
     AWAIT(atomic_load(&stage->released_ns));
 }
 
+/* What an interactive shell does with one job: foreground, Ctrl-Z, `fg`, Ctrl-C. */
+static void be_a_shell(const char *terminal)
+{
+    signal(SIGTTOU, SIG_IGN);
+    setsid();
+    int fd = open(terminal, O_RDWR);
+    for (int i = 0; i < 3; i++)
+        dup2(fd, i == 2 ? 1 : i); /* stderr stays: it is where failures go */
+    pid_t job = fork();
+    if (job == 0) {
+        setpgid(0, 0);
+        tcsetpgrp(STDIN_FILENO, getpid());
+        signal(SIGTTOU, SIG_DFL);
+        char *words[] = {"/proc/self/exe", "--victim", "terminal", NULL};
+        _exit(supervise_here(words, SIGTERM, false));
+    }
+    setpgid(job, job);
+    for (int i = 0; i < 3; i++) {
+        int status;
+        pid_t pid = waitpid(job, &status, WUNTRACED | WCONTINUED);
+        atomic_store(&stage->shell_saw[i], pid == job ? status + 1 : -1);
+        if (!WIFSTOPPED(status))
+            continue;
+        tcsetpgrp(STDIN_FILENO, getpgrp());
+        AWAIT(atomic_load(&stage->shell_may_continue));
+        tcsetpgrp(STDIN_FILENO, job);
+        kill(-job, SIGCONT);
+    }
+    _exit(0);
+}
+
+static int shell_saw(int which)
+{
+    AWAIT(atomic_load(&stage->shell_saw[which]) != 0);
+    return atomic_load(&stage->shell_saw[which]) - 1;
+}
+
+static void job_control(void)
+{
+    begin("job control");
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    pid_t shell = fork();
+    assert(shell >= 0);
+    if (shell == 0)
+        be_a_shell(ptsname(master));
+    await_victims(0, 0);
+    assert(write(master, "\x1a", 1) == 1); /* Ctrl-Z */
+    CHECK(WIFSTOPPED(shell_saw(0)), "the shell does not see the job stopped");
+    AWAIT(proctree_state_of(atomic_load(&stage->victims[0].pid)) == 'T');
+    uint64_t stopped_ns = atomic_load(&stage->deadline_ns);
+    AWAIT(guard_now_ns() > stopped_ns + (uint64_t)TTL_MS * 1000000u);
+    CHECK(proctree_state_of(atomic_load(&stage->victims[0].pid)) == 'T',
+          "a suspended command does not keep its lock");
+    uint64_t before_ns = atomic_load(&stage->victims[0].alive_ns);
+    atomic_store(&stage->shell_may_continue, 1);
+    CHECK(WIFCONTINUED(shell_saw(1)), "not continued");
+    AWAIT(atomic_load(&stage->victims[0].alive_ns) > before_ns);
+    assert(write(master, "\x03", 1) == 1); /* Ctrl-C */
+    int status = shell_saw(2);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGINT, "status %x", (unsigned)status);
+    CHECK(atomic_load(&stage->released_ns), "not released");
+    check_all_dead_in_time();
+    waitpid(shell, NULL, 0);
+    close(master);
+}
+
 static void margins_fit_every_ttl(void)
 {
     case_name = "margins";
@@ -622,6 +699,7 @@ static void half_of_cases(bool first)
         granted_while_the_front_was_stopped();
         leftovers();
         signals_are_passed_on();
+        job_control();
         return;
     }
     exit_codes_pass_through();
