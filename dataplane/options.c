@@ -12,6 +12,8 @@
 #include "consensus/log.h"
 #include "consensus/raft.h"
 #include "consensus/wal.h"
+#include "dataplane/shard.h"
+#include "dataplane/worker.h"
 
 #define MICROSECOND_NS UINT64_C(1000)
 #define MILLISECOND_NS UINT64_C(1000000)
@@ -272,28 +274,16 @@ const char *node_options_check(const struct node_options *options)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* What a shard needs beside its lock machine and its log ring, and what a worker needs: filled in
- * by shard_memory_bytes() and worker_memory_bytes() once these are there. */
-static uint64_t shard_other_bytes(const struct node_options *options)
-{
-    (void)options;
-    return 0;
-}
-
-static uint64_t worker_other_bytes(const struct node_options *options)
-{
-    (void)options;
-    return 0;
-}
-
 struct node_memory node_memory_of(const struct node_options *options)
 {
     struct node_memory memory = {
         .machine = lock_machine_memory(&options->limits),
         .ring = log_memory_bytes(options->ring_bytes, options->entries_max),
-        .shard_other = shard_other_bytes(options),
-        .worker_other = worker_other_bytes(options),
+        /* two kernel ports: clients' and peers' */
+        .worker_other = worker_memory_bytes(options) + 2 * port_kernel_memory_bytes(),
     };
+    memory.shard_other =
+        sizeof(struct shard) + shard_memory_bytes(options) - memory.machine.total - memory.ring;
     memory.total = options->shards * (memory.machine.total + memory.ring + memory.shard_other) +
                    options->workers * memory.worker_other;
     return memory;

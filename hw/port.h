@@ -45,6 +45,8 @@ struct port_kernel_options {
 
 /* 0 or a negative errno; *port owns its memory (allocated here, none later). */
 int port_kernel_open(const struct port_kernel_options *options, struct port **port);
+/* Bytes of that memory. */
+size_t port_kernel_memory_bytes(void);
 void port_close(struct port *port);
 
 /* The address bound to (with the real port number). */

@@ -125,6 +125,11 @@ int port_kernel_open(const struct port_kernel_options *options, struct port **po
     return 0;
 }
 
+size_t port_kernel_memory_bytes(void)
+{
+    return sizeof(struct port);
+}
+
 void port_close(struct port *port)
 {
     if (port == NULL)
