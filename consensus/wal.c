@@ -34,6 +34,8 @@ struct wal_writer {
     uint64_t live_durable; /* stated by that frame: generations below it may be overwritten */
     uint64_t bytes_written;
     uint32_t slots_used;
+    uint32_t head_bytes; /* of all replicas' state records */
+    uint64_t *ids; /* replicas_max: slots[i].state.replica_id, close together for the search */
     struct wal_slot *slots; /* replicas_max */
     uint64_t
         *highest; /* [segment][slot]: highest index of an entry there that is still in the log */
@@ -87,6 +89,7 @@ size_t wal_memory_bytes(const struct wal_options *options)
 {
     return 2 * (size_t)options->frame_bytes_max + wal_align64(sizeof(struct wal_writer)) +
            wal_align64(options->replicas_max * sizeof(struct wal_slot)) +
+           wal_align64(options->replicas_max * sizeof(uint64_t)) +
            (size_t)options->replicas_max * options->segments_count * sizeof(uint64_t);
 }
 
@@ -104,6 +107,8 @@ struct wal_writer *wal_writer_init(void *memory, const struct wal_options *optio
     next += wal_align64(sizeof *writer);
     writer->slots = (struct wal_slot *)next;
     next += wal_align64(options->replicas_max * sizeof(struct wal_slot));
+    writer->ids = (uint64_t *)next;
+    next += wal_align64(options->replicas_max * sizeof(uint64_t));
     writer->highest = (uint64_t *)next;
     writer->live_durable = 1;
     return writer;
@@ -114,7 +119,7 @@ struct wal_writer *wal_writer_init(void *memory, const struct wal_options *optio
 static struct wal_slot *wal_slot_find(const struct wal_writer *writer, uint64_t replica_id)
 {
     for (uint32_t i = 0; i < writer->options.replicas_max && replica_id != 0; i++) {
-        if (writer->slots[i].state.replica_id == replica_id) {
+        if (writer->ids[i] == replica_id) {
             return &writer->slots[i];
         }
     }
@@ -203,18 +208,6 @@ static size_t wal_state_bytes(const struct wal_replica *state)
            wal_pad8(state->configuration_bytes);
 }
 
-static size_t wal_head_bytes(const struct wal_writer *writer)
-{
-    size_t bytes = 0;
-
-    for (uint32_t i = 0; i < writer->options.replicas_max; i++) {
-        if (writer->slots[i].state.replica_id != 0) {
-            bytes += wal_state_bytes(&writer->slots[i].state);
-        }
-    }
-    return bytes;
-}
-
 /* Room for records in the frame being filled, or in the one that would be begun now. */
 static size_t wal_room(const struct wal_writer *writer)
 {
@@ -224,7 +217,7 @@ static size_t wal_room(const struct wal_writer *writer)
         return writer->options.frame_bytes_max - buffer->filled;
     }
     return writer->options.frame_bytes_max - sizeof(struct wal_frame) -
-           (wal_segment_is_full(writer) ? wal_head_bytes(writer) : 0);
+           (wal_segment_is_full(writer) ? writer->head_bytes : 0);
 }
 
 static void *wal_put(struct wal_buffer *buffer, enum wal_record_kind kind, uint16_t flags,
@@ -346,8 +339,7 @@ static int wal_make_room(struct wal_writer *writer, size_t bytes, enum wal_claim
     if (writer->error != 0) {
         return writer->error;
     }
-    if (bytes >
-        writer->options.frame_bytes_max - sizeof(struct wal_frame) - wal_head_bytes(writer)) {
+    if (bytes > writer->options.frame_bytes_max - sizeof(struct wal_frame) - writer->head_bytes) {
         return -EMSGSIZE;
     }
     if (!wal_claim_fits(writer, claim)) {
@@ -378,7 +370,7 @@ int64_t wal_add_state(struct wal_writer *writer, const struct wal_replica *state
         return -EEXIST;
     }
     for (uint32_t i = 0; i < writer->options.replicas_max && slot == NULL; i++) {
-        if (writer->slots[i].state.replica_id == 0) {
+        if (writer->ids[i] == 0) {
             slot = &writer->slots[i];
         }
     }
@@ -392,6 +384,8 @@ int64_t wal_add_state(struct wal_writer *writer, const struct wal_replica *state
     wal_put_state(wal_filling(writer), state, 0);
     slot->state = *state;
     slot->last_index = state->base.index;
+    writer->ids[slot - writer->slots] = state->replica_id;
+    writer->head_bytes += (uint32_t)wal_state_bytes(state);
     writer->slots_used++;
     return (int64_t)wal_filling(writer)->sequence;
 }
@@ -431,7 +425,7 @@ int64_t wal_add_hard(struct wal_writer *writer, uint64_t replica_id, uint64_t te
 
 size_t wal_entries_bytes_max(const struct wal_writer *writer)
 {
-    return writer->options.frame_bytes_max - sizeof(struct wal_frame) - wal_head_bytes(writer) -
+    return writer->options.frame_bytes_max - sizeof(struct wal_frame) - writer->head_bytes -
            sizeof(struct wal_record);
 }
 
@@ -563,12 +557,14 @@ static int64_t wal_add_base(struct wal_writer *writer, enum wal_record_kind kind
     body->configuration_bytes = (uint16_t)configuration_bytes;
     body->base = *base;
     wal_put_padded((uint8_t *)(body + 1), configuration, configuration_bytes);
+    writer->head_bytes -= (uint32_t)wal_state_bytes(&slot->state);
     slot->state.base = *base;
     slot->state.configuration_bytes = (uint16_t)configuration_bytes;
     memset(slot->state.configuration, 0, sizeof slot->state.configuration);
     if (configuration_bytes > 0) {
         memcpy(slot->state.configuration, configuration, configuration_bytes);
     }
+    writer->head_bytes += (uint32_t)wal_state_bytes(&slot->state);
     return (int64_t)wal_filling(writer)->sequence;
 }
 
@@ -618,6 +614,8 @@ int64_t wal_drop_replica(struct wal_writer *writer, uint64_t replica_id)
     }
     wal_put(wal_filling(writer), WAL_RECORD_DROP, 0, replica_id, sizeof(struct wal_record));
     wal_slot_lower(writer, slot, 1);
+    writer->ids[slot - writer->slots] = 0;
+    writer->head_bytes -= (uint32_t)wal_state_bytes(&slot->state);
     memset(slot, 0, sizeof *slot);
     writer->slots_used--;
     return (int64_t)wal_filling(writer)->sequence;
