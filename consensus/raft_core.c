@@ -119,14 +119,15 @@ static bool raft_is_from_leader(const struct raft_message *message)
            message->kind == RAFT_MSG_SNAPSHOT_NEEDED;
 }
 
-/* A leader may be a member that this replica has not heard of yet (it lags, or is blank): being
- * leader of a term not lower than ours is credential enough. Everybody else must be known; that
- * also silences removed replicas (4.2.3). */
+/* A leader may be a member that this replica has not heard of yet (it lags, or is blank), or one
+ * that removed itself: being leader of a term not lower than ours is credential enough. Everybody
+ * else must be known; that also silences removed replicas (4.2.3). */
 static bool raft_is_addressed(struct raft *raft, const struct raft_message *message)
 {
     return message->to == raft->options.replica_id && message->from != raft->options.replica_id &&
            message->kind != 0 && message->kind < RAFT_MSG_KIND_COUNT &&
-           (raft_is_from_leader(message) || raft_member_of(raft, message->from) != NULL);
+           (raft_is_from_leader(message) || message->kind == RAFT_MSG_TIMEOUT_NOW ||
+            raft_member_of(raft, message->from) != NULL);
 }
 
 /* A message of an older term. Its sender must hear of ours, or it may lead, or stand, for ever:

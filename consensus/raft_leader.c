@@ -125,13 +125,18 @@ static void raft_probe(struct raft *raft, struct raft_peer *peer)
     message->limit = raft->options.node;
 }
 
-void raft_peer_attach(struct raft *raft, struct raft_peer *peer)
+static void raft_attach_at(struct raft *raft, struct raft_peer *peer, uint64_t index)
 {
     raft_detach(raft, peer);
     peer->state = RAFT_PEER_ATTACHING;
     peer->grant = ++raft->grants;
-    peer->probe_index = raft->log->last_index;
+    peer->probe_index = index;
     raft_probe(raft, peer);
+}
+
+void raft_peer_attach(struct raft *raft, struct raft_peer *peer)
+{
+    raft_attach_at(raft, peer, raft->log->last_index);
 }
 
 static struct raft_peer *raft_heard(struct raft *raft, const struct raft_message *message)
@@ -486,10 +491,11 @@ void raft_become_leader(struct raft *raft)
         uint64_t id = raft->peers[i].id;
         raft->peers[i] = (struct raft_peer){.id = id, .heard_ns = raft->now_ns};
     }
+    uint64_t last_index = raft->log->last_index; /* most have it; nobody has the no-op */
     raft_append_noop(raft);
     for (uint32_t i = 0; i < raft->configuration.count && raft_is_leader(raft); i++)
         if (raft->peers[i].id != raft->options.replica_id)
-            raft_peer_attach(raft, &raft->peers[i]);
+            raft_attach_at(raft, &raft->peers[i], last_index);
 }
 
 void raft_leader_teardown(struct raft *raft)

@@ -103,8 +103,8 @@ struct rig_node {
     uint64_t granting, revoking; /* completions that wait */
     struct ship_sender senders[RIG_NODES_MAX];
     struct ship_receiver receiver;
-    uint64_t broken[RIG_NODES_MAX]; /* one-sided: grant under which a write to that node failed; like
-                                       a queue pair in error, all later ones fail too */
+    uint64_t broken[RIG_NODES_MAX]; /* one-sided: grant under which a write to that node failed;
+                                       like a queue pair in error, all later ones fail too */
     uint64_t applied, committed;
     struct raft_configuration applied_configuration;
     enum raft_role role;
@@ -176,6 +176,14 @@ void rig_settle(struct rig *rig);
 void rig_run_until(struct rig *rig, uint64_t until_ns);
 /* Ticks one node until it leads, settling in between; asserts that it does. */
 void rig_elect(struct rig *rig, struct rig_node *node);
+
+/* Between the rig's files. */
+void rig_queue(struct rig_node *node, const struct raft_event *event);
+void rig_run_events(struct rig *rig, struct rig_node *node);
+struct rig_disk_op *rig_disk_op(struct rig_node *node, enum rig_disk_kind kind);
+void rig_disk_queued(struct rig *rig, struct rig_node *node);
+void rig_persist_entries(struct rig *rig, struct rig_node *node, uint64_t first, uint64_t last);
+void rig_disk_report(struct rig_node *node, const struct rig_disk_op *op);
 
 /* Asserts log matching over all pairs and that leaders hold everything committed. */
 void rig_check(struct rig *rig);
