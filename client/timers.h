@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Deadlines of things that are numbered: one deadline per id, the earliest first. A binary heap
+ * with a back reference per id, so that setting, moving and clearing are O(log n). Pure.
+ */
+#ifndef BELAY_CLIENT_TIMERS_H
+#define BELAY_CLIENT_TIMERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct timer_entry {
+    uint64_t at_ns;
+    uint32_t id;
+    uint32_t zero;
+};
+
+struct timers {
+    struct timer_entry *heap; /* heap[0] is the earliest; capacity ids_max */
+    uint32_t *places;         /* by id: place in the heap + 1; 0 = not set */
+    uint32_t count;
+    uint32_t ids_max;
+};
+
+size_t timers_memory_bytes(uint32_t ids_max);
+/* `memory`: zero-filled, 8-byte aligned. */
+void timers_init(struct timers *timers, void *memory, uint32_t ids_max);
+
+/* Sets or moves. UINT64_MAX clears. */
+void timers_set(struct timers *timers, uint32_t id, uint64_t at_ns);
+void timers_clear(struct timers *timers, uint32_t id);
+
+/* Takes one id that is due at `now`; false = none. */
+bool timers_take(struct timers *timers, uint64_t now_ns, uint32_t *id);
+
+/* UINT64_MAX = nothing set. */
+uint64_t timers_next(const struct timers *timers);
+
+#endif
