@@ -7,3 +7,5 @@ belay_unit_test(test_raft_random raft_rig)
 belay_unit_test(test_raft_golden raft_rig)
 target_compile_definitions(test_raft_golden PRIVATE
   BELAY_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden/raft")
+belay_unit_test(test_raft_rules belay_consensus)
+belay_unit_test(test_raft_log_rules belay_consensus)
