@@ -54,6 +54,15 @@ static struct shard_durable_mark *mark_for(struct shard_persist *persist, uint64
     return &marks[free];
 }
 
+/* Only lack of room is a reason to wait; anything else would be a broken invariant (or a disk that
+ * failed, and then the process is ending). */
+static bool no_room(const struct shard *shard, int64_t sequence)
+{
+    assert(sequence > 0 || sequence == -ENOBUFS || sequence == -ENOSPC ||
+           wal_error(shard->wal) < 0);
+    return sequence < 0;
+}
+
 static bool flush_hard(struct shard *shard)
 {
     struct shard_persist *persist = &shard->persist;
@@ -61,7 +70,7 @@ static bool flush_hard(struct shard *shard)
     int64_t sequence =
         wal_add_hard(shard->wal, shard->replica, persist->hard.term, persist->hard.vote);
 
-    if (sequence < 0)
+    if (no_room(shard, sequence))
         return false;
     mark = mark_for(persist, (uint64_t)sequence);
     mark->has_hard = true;
@@ -74,7 +83,7 @@ static bool flush_cut(struct shard *shard)
 {
     struct shard_persist *persist = &shard->persist;
 
-    if (wal_add_cut(shard->wal, shard->replica, persist->cut_pending) < 0)
+    if (no_room(shard, wal_add_cut(shard->wal, shard->replica, persist->cut_pending)))
         return false;
     persist->cut_pending = 0;
     return true;
@@ -88,7 +97,7 @@ static bool flush_entries(struct shard *shard)
     int64_t sequence =
         wal_add_log(shard->wal, shard->replica, &shard->log, persist->next, persist->to, &added);
 
-    if (sequence < 0)
+    if (no_room(shard, sequence))
         return false;
     mark = mark_for(persist, (uint64_t)sequence);
     mark->has_entries = true;
@@ -106,6 +115,10 @@ void shard_persist_flush(struct shard *shard)
     if (!shard->wal)
         return;
     if (persist->hard_pending && !flush_hard(shard))
+        return;
+    /* Between the WAL's word for an installed snapshot and the core's, the log in memory is still
+     * the old one: none of it may follow that record. */
+    if (shard->install_sequence)
         return;
     if (persist->cut_pending && !flush_cut(shard))
         return;

@@ -65,7 +65,6 @@ bool worker_take_writes(struct worker *worker, uint64_t now_ns)
     count = disk_poll(worker->disk, completions, DISK_DEPTH_MAX);
     if (!count)
         return false;
-    disk_event_clear(worker->disk);
     for (size_t i = 0; i < count; i++) {
         wal_written(worker->wal, completions[i].user, completions[i].result);
         if (completions[i].result < 0)

@@ -85,11 +85,21 @@ void poller_close(struct poller *poller)
     free(poller);
 }
 
-int poller_add(struct poller *poller, int descriptor)
+static int add(struct poller *poller, int descriptor, uint32_t events)
 {
-    struct epoll_event event = {.events = EPOLLIN};
+    struct epoll_event event = {.events = events};
     int result = epoll_ctl(poller->epoll_descriptor, EPOLL_CTL_ADD, descriptor, &event);
     return result < 0 ? -errno : 0;
+}
+
+int poller_add(struct poller *poller, int descriptor)
+{
+    return add(poller, descriptor, EPOLLIN);
+}
+
+int poller_add_edge(struct poller *poller, int descriptor)
+{
+    return add(poller, descriptor, EPOLLIN | EPOLLET);
 }
 
 void poller_wake(struct poller *poller)

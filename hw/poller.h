@@ -21,6 +21,9 @@ void poller_close(struct poller *poller);
 /* Descriptor whose readability ends a sleep (level-triggered; not read here). */
 int poller_add(struct poller *poller, int descriptor);
 
+/* The same, but each new event ends one sleep (edge-triggered): for eventfds that nobody reads. */
+int poller_add_edge(struct poller *poller, int descriptor);
+
 /* Ends the current or next sleep. Any thread; async-signal-safe; cheap when the owner is awake. */
 void poller_wake(struct poller *poller);
 

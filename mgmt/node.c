@@ -371,7 +371,7 @@ static void connect_workers(struct node *node)
         packer_init(&worker->messages, worker->peers, WIRE_KIND_PEER, node->board.cluster_id,
                     node->options.node, key);
         if (worker->disk)
-            (void)poller_add(worker->poller, disk_event_fd(worker->disk));
+            (void)poller_add_edge(worker->poller, disk_event_fd(worker->disk));
         for (uint16_t k = 0; k < node->options.workers; k++) {
             worker->siblings[k] = node->workers[k]->poller;
             worker->outbox[k] = k == i ? NULL : node->workers[k]->inbox[i];

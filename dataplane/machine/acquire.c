@@ -236,7 +236,8 @@ void apply_acquire(struct lock_machine *machine, const struct wire_acquire *acqu
     }
     struct attempt attempt = {
         .acquire = acquire,
-        .key = key_of(acquire->text, acquire->namespace_bytes, acquire->name_bytes),
+        .key = key_with_hash(acquire->text, acquire->namespace_bytes, acquire->name_bytes,
+                             machine->now.key_hash),
         .session = session,
         .answer = answer,
     };

@@ -2,25 +2,28 @@
  *
  * One log entry: judge all of it, settle time, then the commands in order.
  *
- * Commands are handled in groups whose records are prefetched in stages: what a request names
- * directly, then what that names, then the neighbours. The stages only warm the cache: each
- * command finds everything anew when its turn comes.
+ * The cost of a command is the cache lines it touches. So each is announced in three stages some
+ * commands ahead of its turn: what it names directly, what that names, and the neighbours. The
+ * stages only fetch; when its turn comes, a command finds everything anew, because those before it
+ * may have changed anything.
  */
 #include "dataplane/machine/machine.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { GROUP_COMMANDS = 32 };
+enum {
+    AHEAD = 32,         /* commands announced at once; a power of two */
+    STAGE_COMMANDS = 6, /* commands between a stage and the next: about one memory latency */
+};
 
-/* ---- prefetching ------------------------------------------------------------------------------
+/* ---- announcing -------------------------------------------------------------------------------
  */
 
-struct group {
-    const struct wire_request *requests[GROUP_COMMANDS];
-    uint32_t sessions[GROUP_COMMANDS];
-    uint64_t hashes[GROUP_COMMANDS]; /* acquires: of the key */
-    uint32_t count;
+struct announced {
+    const struct wire_request *request;
+    uint64_t key_hash; /* acquires */
+    uint32_t session;  /* a guess */
 };
 
 static void prefetch_record(const struct slab *slab, uint32_t slot)
@@ -44,15 +47,15 @@ static bool names_lease(const struct wire_request *request)
 }
 
 /* What the request names. */
-static void stage_named(struct lock_machine *machine, struct group *group, uint32_t i)
+static void announce_named(struct lock_machine *machine, struct announced *command)
 {
-    const struct wire_request *request = group->requests[i];
+    const struct wire_request *request = command->request;
     index_prefetch(&machine->ids, (uint32_t)request->session);
     if (request->item.op == WIRE_OP_ACQUIRE) {
         const struct wire_acquire *acquire = (const struct wire_acquire *)request;
-        group->hashes[i] =
+        command->key_hash =
             key_of(acquire->text, acquire->namespace_bytes, acquire->name_bytes).hash;
-        index_prefetch(&machine->names, (uint32_t)group->hashes[i]);
+        index_prefetch(&machine->names, (uint32_t)command->key_hash);
     } else if (names_lease(request)) {
         uint32_t lease = lease_id_of(request)->slot;
         prefetch_record(&machine->slabs[SLAB_LEASES], lease);
@@ -64,19 +67,18 @@ static void stage_named(struct lock_machine *machine, struct group *group, uint3
 }
 
 /* What that names. */
-static void stage_found(struct lock_machine *machine, struct group *group, uint32_t i)
+static void announce_found(struct lock_machine *machine, struct announced *command)
 {
-    const struct wire_request *request = group->requests[i];
+    const struct wire_request *request = command->request;
     struct index_search search = index_search(&machine->ids, request->session);
-    uint32_t session = NONE;
-    if (index_candidate(&search, &session)) {
-        prefetch_record(&machine->slabs[SLAB_SESSIONS], session);
-        __builtin_prefetch(window_cell(machine, session, request->number), 1);
+    command->session = NONE;
+    if (index_candidate(&search, &command->session)) {
+        prefetch_record(&machine->slabs[SLAB_SESSIONS], command->session);
+        __builtin_prefetch(window_cell(machine, command->session, request->number), 1);
     }
-    group->sessions[i] = session;
     if (request->item.op == WIRE_OP_ACQUIRE) {
         uint32_t resource;
-        search = index_search(&machine->names, group->hashes[i]);
+        search = index_search(&machine->names, command->key_hash);
         if (index_candidate(&search, &resource)) {
             prefetch_record(&machine->slabs[SLAB_RESOURCES], resource);
         }
@@ -92,31 +94,17 @@ static void stage_found(struct lock_machine *machine, struct group *group, uint3
     }
 }
 
-/* The answers that this command's acknowledgement frees. */
-static void stage_answers(struct lock_machine *machine, struct group *group, uint32_t i)
+/* The answer that its acknowledgement frees, and the lease that a new one is linked to. */
+static void announce_neighbours(struct lock_machine *machine, const struct announced *command)
 {
-    uint32_t session = group->sessions[i];
-    if (session == NONE) {
+    if (command->session == NONE) {
         return;
     }
-    const struct session_record *record = session_at(machine, session);
-    uint32_t answer = answer_find(machine, session, record->acked_below);
+    const struct session_record *record = session_at(machine, command->session);
+    uint32_t answer = answer_find(machine, command->session, record->acked_below);
     prefetch_record(&machine->slabs[SLAB_ANSWERS], answer);
-    if (group->requests[i]->item.op == WIRE_OP_ACQUIRE) {
+    if (command->request->item.op == WIRE_OP_ACQUIRE) {
         prefetch_record(&machine->slabs[SLAB_LEASES], record->lease);
-    }
-}
-
-static void prefetch_group(struct lock_machine *machine, struct group *group)
-{
-    for (uint32_t i = 0; i < group->count; i++) {
-        stage_named(machine, group, i);
-    }
-    for (uint32_t i = 0; i < group->count; i++) {
-        stage_found(machine, group, i);
-    }
-    for (uint32_t i = 0; i < group->count; i++) {
-        stage_answers(machine, group, i);
     }
 }
 
@@ -155,9 +143,9 @@ static void execute(struct lock_machine *machine, const struct wire_request *req
 }
 
 /* The session, if it is live at this entry. */
-static uint32_t live_session(struct lock_machine *machine, uint64_t id)
+static uint32_t live_session(struct lock_machine *machine, uint64_t id, uint32_t guess)
 {
-    uint32_t session = session_find(machine, id);
+    uint32_t session = session_is(machine, guess, id) ? guess : session_find(machine, id);
     if (session != NONE && session_is_over(machine, session_at(machine, session))) {
         session_end(machine, session, false);
         return NONE;
@@ -165,9 +153,10 @@ static uint32_t live_session(struct lock_machine *machine, uint64_t id)
     return session;
 }
 
-static void apply_numbered(struct lock_machine *machine, const struct wire_request *request)
+static void apply_numbered(struct lock_machine *machine, const struct wire_request *request,
+                           uint32_t session_guess)
 {
-    uint32_t session = live_session(machine, request->session);
+    uint32_t session = live_session(machine, request->session, session_guess);
     if (session == NONE) {
         reply_status(machine, request, NULL, WIRE_SESSION_LOST);
         return;
@@ -199,15 +188,17 @@ static void apply_numbered(struct lock_machine *machine, const struct wire_reque
     reply_answer(machine, request, session, answer);
 }
 
-static void apply_command(struct lock_machine *machine, const struct wire_request *request)
+static void apply_command(struct lock_machine *machine, const struct announced *command)
 {
+    const struct wire_request *request = command->request;
     machine->now.shard = request->item.shard;
+    machine->now.key_hash = command->key_hash;
     if (machine->state.limits.leases_max == 0) {
         reply_status(machine, request, NULL, WIRE_UNAVAILABLE); /* the first entry sets limits */
     } else if (request->item.op == WIRE_OP_OPEN) {
         apply_open(machine, (const struct wire_open *)request);
     } else {
-        apply_numbered(machine, request);
+        apply_numbered(machine, request, command->session);
     }
 }
 
@@ -238,18 +229,25 @@ static void apply_commands(struct lock_machine *machine, const struct lock_entry
                            const struct lock_batch *batch)
 {
     const struct wire_item *item = (const struct wire_item *)(entry->payload + sizeof(*batch));
-    for (uint32_t done = 0; done < batch->count;) {
-        struct group group = {.count = 0};
-        while (group.count < GROUP_COMMANDS && done + group.count < batch->count) {
-            group.requests[group.count++] = (const struct wire_request *)item;
+    struct announced commands[AHEAD] = {0};
+    static_assert(3 * STAGE_COMMANDS < AHEAD, "every command in a stage has its own place");
+    for (uint64_t step = 0; step < (uint64_t)batch->count + 3 * STAGE_COMMANDS; step++) {
+        if (step < batch->count) {
+            struct announced *command = &commands[step % AHEAD];
+            command->request = (const struct wire_request *)item;
             item = wire_item_next(item);
+            announce_named(machine, command);
         }
-        prefetch_group(machine, &group);
-        for (uint32_t i = 0; i < group.count; i++) {
-            machine->now.command = done + i;
-            apply_command(machine, group.requests[i]);
+        if (step - STAGE_COMMANDS < batch->count) { /* wraps far above count at first */
+            announce_found(machine, &commands[(step - STAGE_COMMANDS) % AHEAD]);
         }
-        done += group.count;
+        if (step - 2 * STAGE_COMMANDS < batch->count) {
+            announce_neighbours(machine, &commands[(step - 2 * STAGE_COMMANDS) % AHEAD]);
+        }
+        if (step - 3 * STAGE_COMMANDS < batch->count) {
+            machine->now.command = (uint32_t)(step - 3 * STAGE_COMMANDS);
+            apply_command(machine, &commands[machine->now.command % AHEAD]);
+        }
     }
 }
 

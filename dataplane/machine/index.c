@@ -26,13 +26,14 @@ void index_clear(struct index *index)
 {
     for (uint32_t i = 0; i < index->bucket_count; i++) {
         struct index_bucket *bucket = &index->buckets[i];
-        uint32_t control = bucket->control;
-        WORD_PUT(bucket->control, index_control_step(control));
+        uint32_t control = bucket->words[INDEX_CONTROL];
+        WORD_PUT(bucket->words[INDEX_CONTROL], index_control_step(control));
         __atomic_thread_fence(__ATOMIC_RELEASE);
-        for (uint32_t word = 0; word < INDEX_BUCKET_ENTRIES / 4; word++) {
-            WORD_PUT(bucket->tags[word], 0u);
+        for (uint32_t word = 0; word < INDEX_TAG_WORDS; word++) {
+            WORD_PUT(bucket->words[word], 0u);
         }
-        __atomic_store_n(&bucket->control, (control + 2) & 0x00ffffffu, __ATOMIC_RELEASE);
+        __atomic_store_n(&bucket->words[INDEX_CONTROL], (control + 2) & 0x00ffffffu,
+                         __ATOMIC_RELEASE);
     }
     index->entries = 0;
 }
@@ -40,24 +41,24 @@ void index_clear(struct index *index)
 static void tag_put(struct index_bucket *bucket, uint32_t entry, uint8_t tag)
 {
     uint32_t shift = entry % 4 * 8;
-    uint32_t *word = &bucket->tags[entry / 4];
+    uint32_t *word = &bucket->words[entry / 4];
     WORD_PUT(*word, (*word & ~(0xffu << shift)) | (uint32_t)tag << shift);
 }
 
 static void passed_add(struct index_bucket *bucket)
 {
-    uint32_t control = bucket->control;
+    uint32_t control = bucket->words[INDEX_CONTROL];
     if (control >> 24 < INDEX_PASSED_MAX) {
-        WORD_PUT(bucket->control, control + (1u << 24));
+        WORD_PUT(bucket->words[INDEX_CONTROL], control + (1u << 24));
     }
 }
 
 static void passed_subtract(struct index_bucket *bucket)
 {
-    uint32_t control = bucket->control;
+    uint32_t control = bucket->words[INDEX_CONTROL];
     assert(control >> 24 > 0);
     if (control >> 24 < INDEX_PASSED_MAX) {
-        WORD_PUT(bucket->control, control - (1u << 24));
+        WORD_PUT(bucket->words[INDEX_CONTROL], control - (1u << 24));
     }
 }
 
@@ -71,7 +72,7 @@ void index_insert(struct index *index, uint64_t hash, uint32_t ref)
     uint32_t at = index_home(index, (uint32_t)hash);
     for (uint32_t tried = 0; tried < index->bucket_count; tried++) {
         struct index_bucket *bucket = &index->buckets[at];
-        uint32_t empty = index_matches(bucket->tags, 0);
+        uint32_t empty = index_matches(bucket->words, 0);
         if (empty != 0) {
             uint32_t entry = (uint32_t)__builtin_ctz(empty);
             WORD_PUT(bucket->refs[entry], ref);
@@ -85,22 +86,12 @@ void index_insert(struct index *index, uint64_t hash, uint32_t ref)
     assert(!"the index holds more entries than it was made for");
 }
 
-/* Entries of the bucket that are taken and hold this ref. */
-static uint32_t ref_matches(const struct index_bucket *bucket, uint32_t ref)
-{
-    uint32_t found = 0;
-    for (uint32_t entry = 0; entry < INDEX_BUCKET_ENTRIES; entry++) {
-        found |= (uint32_t)(bucket->refs[entry] == ref) << entry;
-    }
-    return found & ~index_matches(bucket->tags, 0);
-}
-
 void index_remove(struct index *index, uint32_t hash_low, uint32_t ref)
 {
     uint32_t at = index_home(index, hash_low);
     for (uint32_t tried = 0; tried < index->bucket_count; tried++) {
         struct index_bucket *bucket = &index->buckets[at];
-        uint32_t found = ref_matches(bucket, ref);
+        uint32_t found = index_ref_matches(bucket->refs, ref) & ~index_matches(bucket->words, 0);
         if (found != 0) {
             tag_put(bucket, (uint32_t)__builtin_ctz(found), 0);
             index->entries--;
@@ -116,7 +107,7 @@ bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32
                 uint32_t *count, uint32_t *sequence)
 {
     uint32_t at = index_home(index, (uint32_t)hash);
-    uint32_t control = __atomic_load_n(&index->buckets[at].control, __ATOMIC_ACQUIRE);
+    uint32_t control = __atomic_load_n(&index->buckets[at].words[INDEX_CONTROL], __ATOMIC_ACQUIRE);
     if (control & 1) {
         return false;
     }
@@ -124,8 +115,8 @@ bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32
     *count = 0;
     for (uint32_t seen = 0; seen < INDEX_READER_BUCKETS_MAX; seen++) {
         const struct index_bucket *bucket = &index->buckets[at];
-        uint32_t tags[INDEX_BUCKET_ENTRIES / 4];
-        words_get(tags, bucket->tags, sizeof(tags));
+        uint32_t tags[INDEX_TAG_WORDS + 1];
+        words_get(tags, bucket->words, sizeof(tags));
         uint32_t matches = index_matches(tags, index_tag(hash));
         for (; matches != 0; matches &= matches - 1) {
             if (*count == refs_max) {
@@ -133,7 +124,7 @@ bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32
             }
             refs[(*count)++] = WORD_GET(bucket->refs[__builtin_ctz(matches)]);
         }
-        if (WORD_GET(bucket->control) >> 24 == 0) {
+        if (WORD_GET(bucket->words[INDEX_CONTROL]) >> 24 == 0) {
             return true;
         }
         at = next_bucket(index, at);
@@ -149,11 +140,11 @@ const char *index_verify(const struct index *index)
     uint32_t entries = 0;
     for (uint32_t at = 0; at < index->bucket_count; at++) {
         const struct index_bucket *bucket = &index->buckets[at];
-        if (bucket->control & 1) {
+        if (bucket->words[INDEX_CONTROL] & 1) {
             return "an index bucket is left in change";
         }
         entries +=
-            INDEX_BUCKET_ENTRIES - (uint32_t)__builtin_popcount(index_matches(bucket->tags, 0));
+            INDEX_BUCKET_ENTRIES - (uint32_t)__builtin_popcount(index_matches(bucket->words, 0));
     }
     return entries == index->entries ? NULL : "the index's entry count is wrong";
 }

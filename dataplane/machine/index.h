@@ -24,6 +24,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "dataplane/machine/shared_words.h"
 
 enum {
@@ -32,10 +36,13 @@ enum {
     INDEX_READER_BUCKETS_MAX = 64, /* a reader gives up after so many */
 };
 
+enum { INDEX_TAG_WORDS = INDEX_BUCKET_ENTRIES / 4, INDEX_CONTROL = INDEX_TAG_WORDS };
+
 struct index_bucket {
     uint32_t refs[INDEX_BUCKET_ENTRIES];
-    uint32_t tags[INDEX_BUCKET_ENTRIES / 4]; /* a byte each, 0 = empty */
-    uint32_t control; /* bits 0..23 sequence (odd: in change), 24..31 passed */
+    /* Tags, a byte each, 0 = empty; then the control word: bits 0..23 sequence (odd: in change),
+     * bits 24..31 how many entries passed over this bucket. */
+    uint32_t words[INDEX_TAG_WORDS + 1];
 };
 static_assert(sizeof(struct index_bucket) == 64, "a bucket is one cache line");
 
@@ -78,21 +85,38 @@ static inline void index_prefetch(const struct index *index, uint32_t hash_low)
     __builtin_prefetch(&index->buckets[index_home(index, hash_low)], 1);
 }
 
-/* Bit 8i+7 is set where byte i of `tags` equals `tag`, exactly. */
-static inline uint32_t index_match(uint32_t tags, uint8_t tag)
+/* One bit per entry of the bucket whose tag is this; 16 bytes from `words` on are read. */
+static inline uint32_t index_matches(const uint32_t words[INDEX_TAG_WORDS + 1], uint8_t tag)
 {
-    uint32_t differ = tags ^ (UINT32_C(0x01010101) * tag);
-    return ~(((differ & 0x7f7f7f7fu) + 0x7f7f7f7fu) | differ | 0x7f7f7f7fu);
+    const uint32_t entries = (1u << INDEX_BUCKET_ENTRIES) - 1;
+#if defined(__SSE2__)
+    __m128i tags = _mm_loadu_si128((const __m128i *)(const void *)words);
+    return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8((char)tag))) & entries;
+#else
+    uint32_t matches = 0;
+    for (uint32_t entry = 0; entry < INDEX_BUCKET_ENTRIES; entry++) {
+        matches |= (uint32_t)((uint8_t)(words[entry / 4] >> (entry % 4 * 8)) == tag) << entry;
+    }
+    return matches & entries;
+#endif
 }
 
-/* One bit per entry of the bucket whose tag is this. */
-static inline uint32_t index_matches(const uint32_t tags[INDEX_BUCKET_ENTRIES / 4], uint8_t tag)
+/* One bit per entry that holds this reference, empty entries included. */
+static inline uint32_t index_ref_matches(const uint32_t refs[INDEX_BUCKET_ENTRIES], uint32_t ref)
 {
-    /* The four flag bits 7, 15, 23, 31 are gathered into bits 28..31 by one multiplication. */
     uint32_t matches = 0;
-    for (uint32_t i = 0; i < INDEX_BUCKET_ENTRIES / 4; i++) {
-        matches |= ((index_match(tags[i], tag) >> 7) * UINT32_C(0x10204080) >> 28) << (4 * i);
+#if defined(__SSE2__)
+    __m128i wanted = _mm_set1_epi32((int)ref);
+    for (uint32_t entry = 0; entry < INDEX_BUCKET_ENTRIES; entry += 4) {
+        __m128i four = _mm_loadu_si128((const __m128i *)(const void *)(refs + entry));
+        int equal = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(four, wanted)));
+        matches |= (uint32_t)equal << entry;
     }
+#else
+    for (uint32_t entry = 0; entry < INDEX_BUCKET_ENTRIES; entry++) {
+        matches |= (uint32_t)(refs[entry] == ref) << entry;
+    }
+#endif
     return matches;
 }
 
@@ -113,7 +137,7 @@ static inline struct index_search index_search(const struct index *index, uint64
 {
     struct index_search search = {
         .index = index, .bucket = index_home(index, (uint32_t)hash), .tag = index_tag(hash)};
-    search.matches = index_matches(index->buckets[search.bucket].tags, search.tag);
+    search.matches = index_matches(index->buckets[search.bucket].words, search.tag);
     return search;
 }
 
@@ -121,12 +145,12 @@ static inline bool index_candidate(struct index_search *search, uint32_t *ref)
 {
     const struct index *index = search->index;
     while (search->matches == 0) {
-        if (__builtin_expect(index->buckets[search->bucket].control >> 24 == 0, 1) ||
+        if (__builtin_expect(index->buckets[search->bucket].words[INDEX_CONTROL] >> 24 == 0, 1) ||
             ++search->seen == index->bucket_count) {
             return false;
         }
         search->bucket = search->bucket + 1 == index->bucket_count ? 0 : search->bucket + 1;
-        search->matches = index_matches(index->buckets[search->bucket].tags, search->tag);
+        search->matches = index_matches(index->buckets[search->bucket].words, search->tag);
     }
     *ref = index->buckets[search->bucket].refs[__builtin_ctz(search->matches)];
     search->matches &= search->matches - 1;
@@ -143,7 +167,7 @@ static inline uint32_t index_control_step(uint32_t control)
 
 static inline void index_write_begin(struct index *index, uint32_t hash_low)
 {
-    uint32_t *control = &index->buckets[index_home(index, hash_low)].control;
+    uint32_t *control = &index->buckets[index_home(index, hash_low)].words[INDEX_CONTROL];
     assert((*control & 1) == 0);
     WORD_PUT(*control, index_control_step(*control));
     /* What follows must not be seen before the odd sequence. */
@@ -152,7 +176,7 @@ static inline void index_write_begin(struct index *index, uint32_t hash_low)
 
 static inline void index_write_end(struct index *index, uint32_t hash_low)
 {
-    uint32_t *control = &index->buckets[index_home(index, hash_low)].control;
+    uint32_t *control = &index->buckets[index_home(index, hash_low)].words[INDEX_CONTROL];
     assert((*control & 1) == 1);
     __atomic_store_n(control, index_control_step(*control), __ATOMIC_RELEASE);
 }
@@ -168,7 +192,8 @@ bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32
 static inline bool index_read_holds(const struct index *index, uint64_t hash, uint32_t sequence)
 {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    const uint32_t *control = &index->buckets[index_home(index, (uint32_t)hash)].control;
+    const uint32_t *control =
+        &index->buckets[index_home(index, (uint32_t)hash)].words[INDEX_CONTROL];
     return ((WORD_GET(*control) ^ sequence) & 0x00ffffffu) == 0;
 }
 

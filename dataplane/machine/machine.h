@@ -91,8 +91,9 @@ struct entry_now {
     uint64_t stamp_ns;
     uint64_t tick; /* what is due at it is over */
     struct lock_sink *sink;
-    uint32_t command; /* ordinal of the command being applied */
-    uint16_t shard;   /* as its item says */
+    uint64_t key_hash; /* of an acquire's name */
+    uint32_t command;  /* ordinal of the command being applied */
+    uint16_t shard;    /* as its item says */
 };
 
 struct capture; /* snapshot.c */
@@ -120,15 +121,18 @@ struct lock_machine {
 /* ---- records ----------------------------------------------------------------------------------
  */
 
+/* lease_at() reads, lease_change() is for writing: it lets a snapshot in progress have the record
+ * as it was. */
 #define RECORD_ACCESSORS(kind, number)                                                             \
     static inline const struct kind##_record *kind##_at(const struct lock_machine *machine,        \
                                                         uint32_t slot)                             \
     {                                                                                              \
-        return slab_at(&machine->slabs[number], slot);                                             \
+        return (const struct kind##_record *)(const void *)machine->slabs[number].records + slot;  \
     }                                                                                              \
     static inline struct kind##_record *kind##_change(struct lock_machine *machine, uint32_t slot) \
     {                                                                                              \
-        return slab_change(&machine->slabs[number], slot);                                         \
+        slab_touch(&machine->slabs[number], slot);                                                 \
+        return (struct kind##_record *)(void *)machine->slabs[number].records + slot;              \
     }
 RECORD_ACCESSORS(lease, SLAB_LEASES)
 RECORD_ACCESSORS(resource, SLAB_RESOURCES)
@@ -205,6 +209,18 @@ static inline uint64_t mix64(uint64_t value)
  */
 
 struct key key_of(const uint8_t *text, uint8_t namespace_bytes, uint8_t name_bytes);
+/* With the hash at hand. */
+static inline struct key key_with_hash(const uint8_t *text, uint8_t namespace_bytes,
+                                       uint8_t name_bytes, uint64_t hash)
+{
+    return (struct key){
+        .text = text,
+        .hash = hash,
+        .bytes = (uint16_t)(namespace_bytes + name_bytes),
+        .namespace_bytes = namespace_bytes,
+        .name_bytes = name_bytes,
+    };
+}
 uint32_t resource_find(const struct lock_machine *machine, const struct key *key);
 /* The text is in the record or in its long name. */
 const uint8_t *resource_text(const struct lock_machine *machine,
@@ -358,7 +374,14 @@ uint32_t queue_upgrader(const struct lock_machine *machine, const struct resourc
 /* ---- sessions ---------------------------------------------------------------------------------
  */
 
-/* By id; NONE for one that is over. Does not look at its deadline. */
+/* By id; NONE for one that is over. Does not look at its deadline. `hint`: a slot that it may be.
+ */
+static inline bool session_is(const struct lock_machine *machine, uint32_t slot, uint64_t id)
+{
+    return slab_is_live(&machine->slabs[SLAB_SESSIONS], slot) &&
+           session_at(machine, slot)->id == id &&
+           !until_has(session_at(machine, slot)->until, SESSION_OVER);
+}
 uint32_t session_find(const struct lock_machine *machine, uint64_t id);
 uint32_t session_find_nonce(const struct lock_machine *machine, uint64_t nonce);
 static inline bool session_is_over(const struct lock_machine *machine,

@@ -9,13 +9,8 @@
 
 struct key key_of(const uint8_t *text, uint8_t namespace_bytes, uint8_t name_bytes)
 {
-    return (struct key){
-        .text = text,
-        .hash = wire_key_hash(text, namespace_bytes, text + namespace_bytes, name_bytes),
-        .bytes = (uint16_t)(namespace_bytes + name_bytes),
-        .namespace_bytes = namespace_bytes,
-        .name_bytes = name_bytes,
-    };
+    return key_with_hash(text, namespace_bytes, name_bytes,
+                         wire_key_hash(text, namespace_bytes, text + namespace_bytes, name_bytes));
 }
 
 const uint8_t *resource_text(const struct lock_machine *machine,

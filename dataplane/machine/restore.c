@@ -173,7 +173,8 @@ static int parse_record(struct lock_machine *machine)
     if (!slab_claim(slab, slot)) {
         return -EBADMSG; /* twice */
     }
-    words_put(slab_change(slab, slot), restore->piece, slab->record_bytes);
+    words_put(slab->records + (size_t)slot * slab->record_bytes, restore->piece,
+              slab->record_bytes);
     restore->digest += digest_of_record(group->slab, slot, restore->piece, slab->record_bytes);
     group->mask &= group->mask - 1;
     if (group->mask == 0) {

@@ -53,6 +53,7 @@ void slab_init(struct slab *slab, void *memory, uint32_t capacity, uint32_t reco
         slab->free_bits[level] = words;
         words += slab->level_words[level];
     }
+    slab->free_words = slab->free_bits[0];
     slab->done = words;
     slab_clear(slab);
 }
@@ -73,37 +74,71 @@ void slab_clear(struct slab *slab)
         bits = slab->level_words[level];
     }
     WORD_PUT(slab->live, 0u);
+    slab->first_word = 0;
     slab->capturing = false;
+}
+
+/* A word of level 0 has no free slot any more. */
+static void word_filled(struct slab *slab, uint32_t word)
+{
+    uint32_t bit = word;
+    for (uint32_t level = 1; level < slab->levels; level++) {
+        uint64_t *above = &slab->free_bits[level][bit / 64];
+        *above &= ~(UINT64_C(1) << (bit % 64));
+        if (*above != 0) {
+            break;
+        }
+        bit /= 64;
+    }
+}
+
+/* A word of level 0 has its first free slot again. */
+static void word_opened(struct slab *slab, uint32_t word)
+{
+    uint32_t bit = word;
+    for (uint32_t level = 1; level < slab->levels; level++) {
+        uint64_t *above = &slab->free_bits[level][bit / 64];
+        uint64_t before = *above;
+        *above = before | UINT64_C(1) << (bit % 64);
+        if (before != 0) {
+            break;
+        }
+        bit /= 64;
+    }
+}
+
+/* First word with a free slot; there is one. */
+static uint32_t find_word(const struct slab *slab)
+{
+    uint32_t word = 0;
+    for (uint32_t level = slab->levels - 1; level > 0; level--) {
+        word = word * 64 + (uint32_t)__builtin_ctzll(slab->free_bits[level][word]);
+    }
+    return word;
 }
 
 static void mark_live(struct slab *slab, uint32_t slot)
 {
-    uint32_t bit = slot;
-    for (uint32_t level = 0; level < slab->levels; level++) {
-        uint64_t *word = &slab->free_bits[level][bit / 64];
-        *word &= ~(UINT64_C(1) << (bit % 64));
-        if (*word != 0) {
-            break;
-        }
-        bit /= 64;
+    uint64_t *word = &slab->free_words[slot / 64];
+    *word &= ~(UINT64_C(1) << (slot % 64));
+    if (*word == 0) {
+        word_filled(slab, slot / 64);
     }
     WORD_PUT(slab->live, slab->live + 1);
 }
 
 uint32_t slab_take(struct slab *slab)
 {
-    uint32_t slot = 0;
-    for (uint32_t level = slab->levels; level-- > 0;) {
-        uint64_t word = slab->free_bits[level][slot];
-        if (word == 0) {
-            assert(slab->live == slab->capacity);
-            return SLAB_NONE;
-        }
-        slot = slot * 64 + (uint32_t)__builtin_ctzll(word);
+    if (slab->live == slab->capacity) {
+        return SLAB_NONE;
     }
-    if (__builtin_expect(slab->capturing, 0)) {
-        slab_capture_touch(slab, slot);
+    uint32_t word = slab->first_word;
+    if (slab->free_words[word] == 0) {
+        word = find_word(slab);
+        slab->first_word = word;
     }
+    uint32_t slot = word * 64 + (uint32_t)__builtin_ctzll(slab->free_words[word]);
+    slab_touch(slab, slot);
     mark_live(slab, slot);
     return slot;
 }
@@ -111,18 +146,15 @@ uint32_t slab_take(struct slab *slab)
 void slab_free(struct slab *slab, uint32_t slot)
 {
     assert(slab_is_live(slab, slot));
-    if (__builtin_expect(slab->capturing, 0)) {
-        slab_capture_touch(slab, slot);
+    slab_touch(slab, slot);
+    uint32_t word = slot / 64;
+    uint64_t before = slab->free_words[word];
+    slab->free_words[word] = before | UINT64_C(1) << (slot % 64);
+    if (before == 0) {
+        word_opened(slab, word);
     }
-    uint32_t bit = slot;
-    for (uint32_t level = 0; level < slab->levels; level++) {
-        uint64_t *word = &slab->free_bits[level][bit / 64];
-        uint64_t before = *word;
-        *word = before | UINT64_C(1) << (bit % 64);
-        if (before != 0) {
-            break;
-        }
-        bit /= 64;
+    if (word < slab->first_word) {
+        slab->first_word = word;
     }
     WORD_PUT(slab->live, slab->live - 1);
 }

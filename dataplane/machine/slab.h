@@ -29,15 +29,17 @@ typedef void slab_hook(void *context, const struct slab *slab, uint32_t slot);
 
 struct slab {
     uint8_t *records;
-    uint32_t record_bytes;
+    uint64_t *free_words; /* one bit per slot, set = free */
     uint32_t capacity;
     uint32_t live;
-    uint32_t levels;
-    /* Bit set = a free slot is below it. Level 0 has one bit per slot. */
-    uint64_t *free_bits[SLAB_LEVELS_MAX];
-    uint32_t level_words[SLAB_LEVELS_MAX];
-
+    uint32_t first_word; /* no slot in a word below this one is free */
+    uint32_t record_bytes;
     bool capturing;
+
+    uint32_t levels;
+    uint32_t level_words[SLAB_LEVELS_MAX];
+    uint64_t *free_bits[SLAB_LEVELS_MAX]; /* [0] = free_words; above: set = a free slot is below */
+
     uint64_t
         *done; /* one bit per slot: emitted, handed to the hook, or not live at the beginning */
     slab_hook *hook;
@@ -75,7 +77,7 @@ void slab_capture_touch(struct slab *slab, uint32_t slot);
 
 static inline bool slab_is_live(const struct slab *slab, uint32_t slot)
 {
-    return slot < slab->capacity && ((slab->free_bits[0][slot / 64] >> (slot % 64)) & 1) == 0;
+    return slot < slab->capacity && ((slab->free_words[slot / 64] >> (slot % 64)) & 1) == 0;
 }
 
 static inline uint32_t slab_words(const struct slab *slab)
@@ -88,22 +90,20 @@ static inline uint64_t slab_live_word(const struct slab *slab, uint32_t word)
 {
     uint32_t slots = slab->capacity - word * 64;
     uint64_t within = slots >= 64 ? UINT64_MAX : (UINT64_C(1) << slots) - 1;
-    return ~slab->free_bits[0][word] & within;
+    return ~slab->free_words[word] & within;
 }
 
-/* Reading; also a target for prefetches. */
 static inline const void *slab_at(const struct slab *slab, uint32_t slot)
 {
     return slab->records + (size_t)slot * slab->record_bytes;
 }
 
-/* Writing. */
-static inline void *slab_change(struct slab *slab, uint32_t slot)
+/* To be called before a live record changes. */
+static inline void slab_touch(struct slab *slab, uint32_t slot)
 {
     if (__builtin_expect(slab->capturing, 0)) {
         slab_capture_touch(slab, slot);
     }
-    return slab->records + (size_t)slot * slab->record_bytes;
 }
 
 #endif
