@@ -370,9 +370,10 @@ static bool fetch_step(struct snapshots *snapshots, struct worker_side *worker)
     }
     wake_by(snapshots, job->timeout_at_ns);
     if (job->stage == JOB_CONNECT) {
-        if (job->readable)
-            connected(snapshots, worker);
-        return job->stage == JOB_GREETING;
+        if (!job->readable)
+            return false;
+        connected(snapshots, worker);
+        return true; /* also if it failed: the pause that follows has its own wake-up */
     }
     return receive(snapshots, worker);
 }

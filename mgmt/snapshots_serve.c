@@ -16,6 +16,8 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
+enum { LISTEN_BACKLOG = 64 };
+
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static int listen_on(const struct port_address *address, uint32_t socket_buffer_bytes)
@@ -30,7 +32,7 @@ static int listen_on(const struct port_address *address, uint32_t socket_buffer_
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); /* restarts at once */
     if (socket_buffer_bytes > 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
-    if (bind(fd, (struct sockaddr *)&storage, length) < 0 || listen(fd, SERVED_MAX) < 0) {
+    if (bind(fd, (struct sockaddr *)&storage, length) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
         int result = -errno;
         close(fd);
         return result;

@@ -1,0 +1,3 @@
+if(TARGET belay_mgmt)
+  belay_plain_test(test_snapshots belay_mgmt)
+endif()
