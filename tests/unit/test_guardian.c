@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "client/cli/exit_codes.h"
+#include "client/cli/guard/internal.h"
 #include "client/cli/guard/proctree.h"
 #include "client/cli/guard/supervise.h"
 
@@ -510,6 +511,20 @@ static void front_and_guardian_are_killed(void)
     check_all_dead_in_time();
 }
 
+static void all_are_killed(void)
+{
+    begin("kill -9 of front, keeper and guardian");
+    struct play play = start("stubborn");
+    await_victims(0, 0);
+    kill(play.front, SIGSTOP); /* so that none can act before all are gone */
+    kill(atomic_load(&stage->keeper), SIGSTOP);
+    kill(atomic_load(&stage->guardian), SIGKILL);
+    kill(play.front, SIGKILL);
+    kill(atomic_load(&stage->keeper), SIGKILL);
+    (void)finish(play);
+    check_all_dead_in_time();
+}
+
 static void lock_is_lost(void)
 {
     begin("the server says lost");
@@ -538,6 +553,36 @@ static void never_started_too_late(void)
     atomic_store(&stage->renewing, 0);
     CHECK(exit_code(start("stubborn")) == exit_code_of(BELAY_LOST), "exit code");
     CHECK(atomic_load(&stage->victims[0].pid) == 0, "it ran");
+}
+
+/* The check right before the exec: time may have passed since the front looked. */
+static void not_executed_too_late(bool in_time)
+{
+    begin("the last check before CMD");
+    char *words[] = {"/bin/true", NULL};
+    struct supervise_options options = {.command = words, .lock_name = "a lock"};
+    struct guard_page page = {.margins = guard_margins_of(TTL_MS)};
+    struct supervise supervise = {.options = &options, .page = &page, .tty = {.fd = -1}};
+    sigemptyset(&supervise.signals_before);
+    uint64_t deadline_ns = guard_now_ns() + page.margins.signal_ns;
+    atomic_store(&page.deadline_ns, in_time ? deadline_ns + 3600000000000u : deadline_ns);
+    int go[2], report[2], status, error = 0;
+    assert(pipe2(go, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0);
+    assert(write(go[1], "", 1) == 1);
+    pid_t self = getpid(), child = fork();
+    assert(child >= 0);
+    if (child == 0)
+        command_main(&supervise, self, go[0], report[1]);
+    assert(waitpid(child, &status, 0) == child);
+    close(report[1]);
+    ssize_t bytes = read(report[0], &error, sizeof error);
+    if (in_time)
+        CHECK(bytes == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0, "it did not run");
+    else
+        CHECK(bytes == (ssize_t)sizeof error && error == ESTALE, "it ran (%d)", error);
+    close(go[0]);
+    close(go[1]);
+    close(report[0]);
 }
 
 static void granted_while_the_front_was_stopped(void)
@@ -694,8 +739,11 @@ static void half_of_cases(bool first)
         guardian_is_killed();
         guardian_is_stopped();
         front_and_guardian_are_killed();
+        all_are_killed();
         lock_is_lost();
         never_started_too_late();
+        not_executed_too_late(false);
+        not_executed_too_late(true);
         granted_while_the_front_was_stopped();
         leftovers();
         signals_are_passed_on();

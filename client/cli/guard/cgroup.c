@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,13 +69,37 @@ static bool find_own(char *own, size_t own_bytes)
     return found;
 }
 
+/* Removes what belays left behind that were killed with all their processes. A group with members
+ * cannot be removed, so the worst that happens to one in use elsewhere is nothing. */
+static void sweep(const char *parent)
+{
+    DIR *directory = opendir(parent);
+    struct dirent *item;
+    while (directory && (item = readdir(directory)) != NULL) {
+        char stale[GUARD_CGROUP_BYTES + 256], rest;
+        int pid;
+        unsigned long long made_ns;
+        if (sscanf(item->d_name, "belay-%d-%llu%c", &pid, &made_ns, &rest) != 2 || pid <= 0 ||
+            kill(pid, 0) == 0 || errno != ESRCH)
+            continue;
+        int length = snprintf(stale, sizeof stale, "%s/%s", parent, item->d_name);
+        if (length > 0 && (size_t)length < sizeof stale)
+            (void)rmdir(stale);
+    }
+    if (directory)
+        closedir(directory);
+}
+
 bool cgroup_make(char *path, size_t path_bytes)
 {
     char mount[256], own[256];
     path[0] = '\0';
     if (!find_mount(mount, sizeof mount) || !find_own(own, sizeof own))
         return false;
-    int length = snprintf(path, path_bytes, "%s%s/belay-%d-%llu", mount, own, (int)getpid(),
+    char parent[GUARD_CGROUP_BYTES];
+    snprintf(parent, sizeof parent, "%s%s", mount, own);
+    sweep(parent);
+    int length = snprintf(path, path_bytes, "%s/belay-%d-%llu", parent, (int)getpid(),
                           (unsigned long long)guard_now_ns());
     char kill_file[GUARD_CGROUP_BYTES + 32];
     snprintf(kill_file, sizeof kill_file, "%s/cgroup.kill", path);
