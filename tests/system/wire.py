@@ -132,19 +132,23 @@ def _status_of(one, row):
 
 
 class Client:
-    """One socket to one node. Blocking, with timeouts; retries until they are over."""
+    """Asks one node. Blocking, with timeouts; retries until they are over. Its socket is not connected:
+    a shard's worker answers from its own port, whichever one was asked. A session that moves to
+    another node with its shard's leader must be asked from the same socket: `shares` it."""
 
-    def __init__(self, address, timeout_s=2.0):
+    def __init__(self, address, timeout_s=2.0, shares=None):
         self.address = address
         self.timeout_s = timeout_s
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.connect(address)
+        self.owns = shares is None
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM) if self.owns else \
+            shares.socket
         self.cookie = 0
         self.number = random.getrandbits(40)
         self.pushes = collections.deque()
 
     def close(self):
-        self.socket.close()
+        if self.owns:
+            self.socket.close()
 
     def __enter__(self):
         return self
@@ -156,15 +160,12 @@ class Client:
         """One datagram, or None."""
         self.socket.settimeout(max(timeout_s, 0.0001))
         try:
-            return self.socket.recv(65536)
-        except (TimeoutError, ConnectionRefusedError):
+            return self.socket.recvfrom(65536)[0]
+        except TimeoutError:
             return None
 
     def send(self, data):
-        try:
-            self.socket.send(data)
-        except ConnectionRefusedError:  # of an earlier datagram: nobody listens right now
-            pass
+        self.socket.sendto(data, self.address)
 
     def ask(self, make, matches, timeout_s=None, resend_s=0.1):
         """Sends [items] until an item matches; answers challenges on the way."""
