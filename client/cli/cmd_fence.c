@@ -151,9 +151,12 @@ static int store_get(const struct args_values *values, const struct args_given *
         return command_report(BELAY_NO_MEMORY, key);
     belay_status status = belay_store_get(store, key, value, &bytes, &token);
     int code = command_report(status, key);
-    if (status == BELAY_OK && values->output == ARGS_JSON) {
+    if (status == BELAY_OK && token == 0) { /* no write has token 0 */
+        fprintf(stderr, "belay: %s: there is no such key in %s\n", key, values->directory);
+        code = EXIT_CODE_ABSENT;
+    } else if (status == BELAY_OK && values->output == ARGS_JSON) {
         json_t *root = json_object();
-        json_set_text(root, "key", key);
+        json_set_bytes(root, "key", key, strlen(key));
         json_set_u64_text(root, "token", token);
         json_t *text = json_stringn(value, bytes);
         json_object_set_new(root, "value", text ? text : json_null());

@@ -3,8 +3,8 @@
 
 #include <assert.h>
 
-static_assert(EXIT_CODE_STATUS_BASE + BELAY_STATUS_COUNT <= 120,
-              "the codes stay below 120, clear of 125..127 and 128 + n");
+static_assert(EXIT_CODE_STATUS_BASE + BELAY_STATUS_COUNT <= EXIT_CODE_ABSENT,
+              "the codes stay below EXIT_CODE_ABSENT, clear of 125..127 and 128 + n");
 
 int exit_code_of(belay_status status)
 {
@@ -44,6 +44,7 @@ void exit_codes_print(FILE *stream)
     for (int status = 1; status < BELAY_STATUS_COUNT; status++)
         if (meanings[status])
             fprintf(stream, "  %-4d %s\n", exit_code_of((belay_status)status), meanings[status]);
+    fprintf(stream, "  %-4d %s\n", EXIT_CODE_ABSENT, "store get: there is no such key");
     fprintf(stream, "  %-4d %s\n", EXIT_CODE_NOT_EXECUTABLE, "lock: CMD cannot be executed");
     fprintf(stream, "  %-4d %s\n", EXIT_CODE_NOT_FOUND, "lock: CMD was not found");
     fprintf(stream, "  %-4s %s\n", "else",

@@ -18,6 +18,7 @@ enum {
     EXIT_CODE_OK = 0,
     EXIT_CODE_USAGE = 100,
     EXIT_CODE_STATUS_BASE = 100,
+    EXIT_CODE_ABSENT = 120,         /* store get: there is no such key */
     EXIT_CODE_NOT_EXECUTABLE = 126, /* as shells have it: CMD is there but cannot be run */
     EXIT_CODE_NOT_FOUND = 127,      /* CMD is not there */
     EXIT_CODE_SIGNAL_BASE = 128,

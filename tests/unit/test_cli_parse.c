@@ -277,7 +277,8 @@ Test(cli_args, global_pass_stops_at_the_command)
 Test(cli_exit_codes, distinct_and_out_of_the_way)
 {
     bool used[256] = {false};
-    used[EXIT_CODE_USAGE] = used[EXIT_CODE_NOT_FOUND] = used[EXIT_CODE_NOT_EXECUTABLE] = true;
+    used[EXIT_CODE_USAGE] = used[EXIT_CODE_ABSENT] = used[EXIT_CODE_NOT_FOUND] =
+        used[EXIT_CODE_NOT_EXECUTABLE] = true;
     cr_assert_eq(exit_code_of(BELAY_OK), 0);
     for (int status = 1; status < BELAY_STATUS_COUNT; status++) {
         int code = exit_code_of((belay_status)status);
