@@ -2,6 +2,7 @@
  *
  * `belay lock NAME -- CMD`: the supervisor of guard/ fed by libbelay.
  */
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,9 @@
 
 /* Below this the machine's own scheduling delays come too near to the margins. */
 enum { LOCK_TTL_MS_MIN = 500 };
+
+/* A release is tried for at least this long, even with no more time on the lease. */
+enum { RELEASE_MS_MIN = 1000 };
 
 struct lock_feed {
     const struct args_values *values;
@@ -96,19 +100,39 @@ static int feed_event_fd(void *context)
     return feed->event_fd;
 }
 
+/* Releases, but waits no longer than that can matter: when the lease is over the cluster needs no
+ * release, and out of reach it hears none. True: the cluster answered. */
+static bool release_in_time(struct lock_feed *feed)
+{
+    uint64_t deadline_ns = belay_lock_valid_until_ns(feed->lock), now_ns = guard_now_ns();
+    uint64_t limit_ms = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000000u : 0;
+    limit_ms = limit_ms < RELEASE_MS_MIN ? RELEASE_MS_MIN : limit_ms;
+    limit_ms = limit_ms < feed->values->timeout_ms ? limit_ms : feed->values->timeout_ms;
+    uint64_t end_ns = now_ns + limit_ms * 1000000u;
+
+    belay_request *request;
+    belay_completion completion;
+    if (deadline_ns == 0 || belay_release_start(feed->client, feed->lock, NULL, &request))
+        return false;
+    while (belay_client_take(feed->client, &completion, 1) == 0) {
+        now_ns = guard_now_ns();
+        if (now_ns >= end_ns)
+            return false;
+        struct pollfd fd = {.fd = belay_client_fd(feed->client), .events = POLLIN};
+        (void)poll(&fd, 1, (int)((end_ns - now_ns) / 1000000u) + 1);
+    }
+    return completion.status == BELAY_OK || completion.status == BELAY_LOST;
+}
+
 static void feed_finish(void *context, bool release)
 {
     struct lock_feed *feed = context;
     if (!feed->client)
         return;
-    if (!release) {
+    if (!release || (feed->lock && !release_in_time(feed)))
         belay_client_abandon(feed->client);
-        return;
-    }
-    /* Of a lost lock there is nothing to release, and the cluster may well be out of reach. */
-    if (feed->lock && belay_lock_valid_until_ns(feed->lock) != 0)
-        (void)belay_release(feed->lock);
-    belay_client_close(feed->client, command_close_ms(feed->values));
+    else
+        belay_client_close(feed->client, command_close_ms(feed->values));
 }
 
 static int run_lock(const struct args_values *values, const struct args_given *given)

@@ -58,6 +58,12 @@ static unsigned shards_of(const belay_cluster_info *info)
     return shards;
 }
 
+/* A leader serves only after it committed something. */
+static bool can_serve(const belay_shard_info *leader)
+{
+    return leader && leader->commit_index > 0;
+}
+
 /* An empty reason = ready: every node answers and runs, every shard has a leader whose first entry
  * is committed. */
 static bool is_ready(const belay_cluster_info *info, char *reason, size_t reason_bytes)
@@ -73,7 +79,7 @@ static bool is_ready(const belay_cluster_info *info, char *reason, size_t reason
                      node_state_text(node->state));
     }
     for (unsigned shard = 0; shard < shards; shard++)
-        leaderless += leader_of(info, shard) == NULL;
+        leaderless += !can_serve(leader_of(info, shard));
     if (!reason[0] && info->nodes_count == 0)
         snprintf(reason, reason_bytes, "no node is known");
     else if (!reason[0] && shards == 0)

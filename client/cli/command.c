@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { BUSY_VALUE_BYTES = 80 };
+
 belay_status command_open(const struct args_values *values,
                           void (*adjust)(void *context, belay_client_options *options),
                           void *context, belay_client **client)
@@ -79,7 +81,8 @@ int command_report(belay_status status, const char *about)
 
 int command_report_busy(belay_status status, const char *name, const belay_holder_info *holder)
 {
-    char remaining[24], value[PRINTABLE_BYTES];
+    char remaining[24],
+        value[BUSY_VALUE_BYTES]; /* the beginning will do: the line stays readable */
     duration_text(holder->remaining_ms, remaining);
     if (status == BELAY_DELAYED) {
         fprintf(stderr, "belay: %s: delayed: closed for another %s after an expiry; try then\n",
