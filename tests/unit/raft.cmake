@@ -9,3 +9,9 @@ target_compile_definitions(test_raft_golden PRIVATE
   BELAY_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden/raft")
 belay_unit_test(test_raft_rules belay_consensus)
 belay_unit_test(test_raft_log_rules belay_consensus)
+belay_unit_test(test_log belay_consensus)
+belay_unit_test(test_ship belay_consensus)
+belay_unit_test(test_raft_message belay_consensus)
+belay_unit_test(test_raft_quorum belay_consensus)
+target_compile_definitions(test_raft_quorum PRIVATE
+  BELAY_QUORUM_CASES="${PROJECT_SOURCE_DIR}/../shared/data/raft-quorum")
