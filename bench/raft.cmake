@@ -1,0 +1,1 @@
+belay_bench(raft_step belay_consensus)
