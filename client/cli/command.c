@@ -41,7 +41,7 @@ static const char *advice(belay_status status)
     case BELAY_LOST:
         return "it is not held under this lease (any more): acquire it again";
     case BELAY_DENIED:
-        return "ask for access, or use another --namespace";
+        return "this client may not do that (only the client that holds a lock converts it)";
     case BELAY_DEADLOCK:
         return "release what is held first, then try again";
     case BELAY_SESSION_LOST:
