@@ -173,6 +173,8 @@ size_t belay_client_take(belay_client *client, belay_completion *completions, si
             .lock = call->status == BELAY_OK ? call->lock : NULL,
             .holder = call->holder,
         };
+        if (call->status != BELAY_OK) /* its limit or argument is known only here */
+            (void)fail_call(call);
         free(call);
     }
     if (client->done_head == NULL) {

@@ -272,11 +272,11 @@ bool session_mark(const struct core_session *session, uint64_t number, uint64_t 
  * keepalive per third of a TTL. */
 static void take_ripe(struct core *core, struct core_session *session, struct list *renewals)
 {
-    if (session->held.count > WIRE_RENEWALS_MAX)
+    if (session->held.count > RENEWALS_MAX)
         return;
     for (uint32_t at = session->held.head; at != NO_SLOT; at = core->locks[at].held_next) {
         struct core_lock *lock = &core->locks[at];
-        if (renewals->count == WIRE_RENEWALS_MAX)
+        if (renewals->count == RENEWALS_MAX)
             return;
         if (lock->renewal != RENEWAL_NONE || lock->renew_ns == UINT64_MAX ||
             core->now_ns < lock->basis_ns + lock->ttl_ms * MS / 6)
@@ -288,7 +288,7 @@ static void take_ripe(struct core *core, struct core_session *session, struct li
 
 static void fill_renewals(struct core *core, struct core_session *session, struct list *renewals)
 {
-    while (session->due.head != NO_SLOT && renewals->count < WIRE_RENEWALS_MAX) {
+    while (session->due.head != NO_SLOT && renewals->count < RENEWALS_MAX) {
         uint32_t lock = session->due.head;
         lock_renewal_none(core, lock, &session->due);
         lock_renewal_to(core, lock, renewals, RENEWAL_SENT);

@@ -26,10 +26,16 @@
 enum {
     NODES_MAX = 384,          /* addresses: nodes x workers */
     KEEPALIVE_RING = 8,       /* keepalives whose first transmission is remembered */
-    KEEPALIVES_IN_FLIGHT = 4, /* per session, 64 renewals each */
+    KEEPALIVES_IN_FLIGHT = 4, /* per session */
+    /* Renewals in one keepalive: as many as one datagram holds. */
+    RENEWALS_MAX = (WIRE_DATAGRAM_BYTES_MAX - (int)sizeof(struct wire_header) -
+                    (int)sizeof(struct wire_renew)) /
+                   (int)sizeof(struct wire_renewal),
     IDLE_KEEPALIVES_MAX = 30, /* then an unused session is left to expire */
     CHALLENGE_BURST = 3,      /* immediate repeats per node and second */
 };
+
+static_assert((int)RENEWALS_MAX <= (int)WIRE_RENEWALS_MAX, "what fits is what may be sent");
 
 #define RETRY_FIRST_NS (25 * MS) /* before a round trip was measured, and the least */
 #define RETRY_MAX_NS   (500 * MS)
