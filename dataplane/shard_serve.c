@@ -322,12 +322,13 @@ void shard_request(struct shard *shard, const struct wire_address *from,
         shard_refuse(shard, from, item, WIRE_WRONG_SHARD);
     } else if (read && (item->flags & WIRE_STALE)) {
         serve_stale(shard, from, (const struct wire_named *)item, now_ns);
-    } else if (shard->view.role != RAFT_LEADER) {
-        redirect(shard, from, item);
-    } else if (item->op == WIRE_OP_PUSH_ACK) {
+    } else if (item->op == WIRE_OP_PUSH_ACK) { /* has no answer; pushes are the leader's */
         const struct wire_push_ack *ack = (const struct wire_push_ack *)item;
 
-        push_acknowledge(&shard->pushes, ack->request.session, &ack->lease);
+        if (shard->view.role == RAFT_LEADER)
+            push_acknowledge(&shard->pushes, ack->request.session, &ack->lease);
+    } else if (shard->view.role != RAFT_LEADER) {
+        redirect(shard, from, item);
     } else if (!shard_leads(shard)) {
         shard_refuse(shard, from, item, WIRE_UNAVAILABLE);
     } else if (read) {

@@ -102,13 +102,14 @@ void apply_open(struct lock_machine *machine, const struct wire_open *open)
     if (session != NONE) {
         reply_opened(machine, open, session); /* a retry */
     } else if (open->ttl_ms < limits->session_ttl_ms_min) {
-        reply_problem(machine, request, NULL, WIRE_OVER_LIMIT, WIRE_WHAT_SESSION_TTL_MIN,
+        /* Here and below: who gets no session has no address but that of this datagram. */
+        reply_problem(machine, request, &open->address, WIRE_OVER_LIMIT, WIRE_WHAT_SESSION_TTL_MIN,
                       limits->session_ttl_ms_min);
     } else if (open->ttl_ms > limits->session_ttl_ms_max) {
-        reply_problem(machine, request, NULL, WIRE_OVER_LIMIT, WIRE_WHAT_SESSION_TTL_MAX,
+        reply_problem(machine, request, &open->address, WIRE_OVER_LIMIT, WIRE_WHAT_SESSION_TTL_MAX,
                       limits->session_ttl_ms_max);
     } else if (live(machine, SLAB_SESSIONS) >= limits->sessions_max) {
-        reply_problem(machine, request, NULL, WIRE_OVER_LIMIT, WIRE_WHAT_SESSIONS,
+        reply_problem(machine, request, &open->address, WIRE_OVER_LIMIT, WIRE_WHAT_SESSIONS,
                       limits->sessions_max);
     } else {
         reply_opened(machine, open, session_create(machine, open));

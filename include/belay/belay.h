@@ -234,7 +234,8 @@ BELAY_API void belay_request_cancel(belay_request *request);
 /* A descriptor that is readable while completions wait (poll, epoll). Owned by the client. */
 BELAY_API int belay_client_fd(belay_client *client);
 
-/* Takes up to `max` completions; does not block. Completions of blocking calls never show here. */
+/* Takes up to `max` completions; does not block. Completions of blocking calls never show here.
+ * belay_error_text() is then about the last of them that is not BELAY_OK. */
 BELAY_API size_t belay_client_take(belay_client *client, belay_completion *completions, size_t max);
 
 /* ---- reads ----------------------------------------------------------------------------------- */
