@@ -611,7 +611,11 @@ static void test_garbage_on_the_port(void)
 
 static void test_strangers_cannot_keep_peers_out(void)
 {
-    start_both(&patient);
+    /* Strangers could stay longer than a fetch waits: only their eviction lets it through. */
+    struct snapshots_tuning tuning = patient;
+    tuning.request_timeout_ns = 300 * SECOND_NS;
+    tuning.fetch_give_up_ns = 20 * SECOND_NS;
+    start_both(&tuning);
     save(&nodes[0], 0x11, 50, 1000);
     int strangers[3 * SERVED_MAX];
     for (int i = 0; i < 3 * SERVED_MAX; i++)
@@ -623,20 +627,68 @@ static void test_strangers_cannot_keep_peers_out(void)
     stop_both();
 }
 
-/* A peer that knows the key: the greeting is taken, a sound request sent. */
-static int authenticate(const struct node_fixture *to, struct link_keys *keys)
+/* What a peer asks for that knows the key. */
+static struct link_request sound_request(void)
+{
+    return (struct link_request){
+        .cluster_id = CLUSTER, .from_node = 2, .to_node = 1, .shard = 3, .index_least = 1};
+}
+
+/* Takes the greeting and sends this request, with one bit of the tag flipped if `forged`. */
+static int ask(const struct node_fixture *to, struct link_request request, bool forged,
+               struct link_keys *keys)
 {
     struct link_greeting greeting;
-    struct link_request request = {
-        .cluster_id = CLUSTER, .from_node = 2, .to_node = 1, .shard = 3, .index_least = 1};
     int fd = connect_to(to);
     CHECK(recv(fd, &greeting, sizeof greeting, MSG_WAITALL) == sizeof greeting);
     CHECK(link_greeting_sound(&greeting));
     randombytes_buf(request.nonce, sizeof request.nonce);
     link_derive(keys, to->options.cluster_key, greeting.nonce, request.nonce);
     link_request_seal(&request, keys);
+    request.tag[LINK_TAG_BYTES - 1] ^= forged;
     CHECK(send(fd, &request, sizeof request, MSG_NOSIGNAL) == sizeof request);
     return fd;
+}
+
+/* How many bytes come back; the first frame's result is in *result. */
+static size_t answer_to(const struct link_request *request, bool forged, int32_t *result)
+{
+    struct link_keys keys;
+    uint8_t got[8192];
+    int fd = ask(&nodes[0], *request, forged, &keys);
+    size_t length = read_to_end(fd, got, sizeof got);
+    struct link_answer answer = {.result = 1};
+    if (length > 0) {
+        CHECK(link_frame_check(got, length, 0, &keys) > 0);
+        memcpy(&answer, got + sizeof(struct link_frame), sizeof answer);
+    }
+    *result = answer.result;
+    close(fd);
+    return length;
+}
+
+static void test_requests_are_judged(void)
+{
+    start_both(&patient);
+    save(&nodes[0], 0x11, 50, 1000);
+    int32_t result;
+    struct link_request request = sound_request();
+    CHECK(answer_to(&request, false, &result) > 1000 && result == 0);
+    CHECK(answer_to(&request, true, &result) == 0); /* not a byte beyond the greeting */
+    request.index_least = 50;
+    CHECK(answer_to(&request, false, &result) > 1000 && result == 0);
+    request.index_least = 51;
+    CHECK(answer_to(&request, false, &result) < 100 && result == -ENOENT);
+    request = sound_request();
+    request.shard = 4;
+    CHECK(answer_to(&request, false, &result) < 100 && result == -ENOENT);
+    request = sound_request();
+    request.cluster_id++;
+    CHECK(answer_to(&request, false, &result) == 0);
+    request = sound_request();
+    request.to_node = 2; /* sent back to its sender, or on to another node */
+    CHECK(answer_to(&request, false, &result) == 0);
+    stop_both();
 }
 
 /* Peers that ask and do not read take every place; one that does read gets its own once these were
@@ -651,7 +703,7 @@ static void test_slow_readers_are_dropped(void)
     start_both(&tuning);
     save(&nodes[0], 0x11, 50, STATE_BYTES_MAX);
     for (int i = 0; i < SERVED_MAX; i++)
-        slow[i] = authenticate(&nodes[0], &keys[i]);
+        slow[i] = ask(&nodes[0], sound_request(), false, &keys[i]);
     fetch(&nodes[1], 0x22, 1, 1);
     expect_state(&nodes[1], 0x22, 50, STATE_BYTES_MAX);
     for (int i = 0; i < SERVED_MAX; i++) {
@@ -843,6 +895,7 @@ int main(void)
     RUN(test_damaged_files_are_not_served);
     RUN(test_garbage_on_the_port);
     RUN(test_strangers_cannot_keep_peers_out);
+    RUN(test_requests_are_judged);
     RUN(test_slow_readers_are_dropped);
     RUN(test_false_server);
     RUN(test_stop_in_the_middle_of_everything);
