@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import wire
 from check import Directory, Failed, Stopwatch, equal, expect, remember, wait_until
@@ -23,6 +24,8 @@ USAGE, BUSY, TIMED_OUT, LOST, UNREACHABLE, OVER_LIMIT, REFUSED = 100, 101, 102, 
 
 # Below the range that the kernel gives out on its own, so that nobody gets one by chance.
 PORTS_FIRST, PORTS_LAST, PORTS_SPAN = 20000, 29952, 64
+
+SETTLED_SECONDS = 1.5  # a leader passes leadership on about a second after its election
 
 
 def free_ports():
@@ -43,6 +46,35 @@ def free_ports():
             for one in held:
                 one.close()
     raise Failed("no free ports on loopback")
+
+
+def descendants(pid):
+    """A process and all below it."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        children.setdefault(parent, []).append(int(entry))
+    found, rest = [], [pid]
+    while rest:
+        one = rest.pop()
+        found.append(one)
+        rest += children.get(one, [])
+    return found
+
+
+def alive(pid):
+    """There, and not only waiting to be reaped."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Result:
@@ -269,10 +301,12 @@ class Cluster:
 
     # ---- life ----------------------------------------------------------------------------------
 
-    def start(self, timeout_s=20):
+    def start(self, timeout_s=20, settled=False):
         for node in self:
             node.start()
         self.wait_ready(timeout_s)
+        if settled:
+            self.wait_settled(timeout_s)
         return self
 
     def close(self):
@@ -331,6 +365,18 @@ class Cluster:
         for node in self.alive() if nodes is None else nodes:
             node.check_alive()
         wait_until(lambda: self.is_ready(nodes), timeout_s, "the cluster is ready")
+
+    def wait_settled(self, timeout_s=20):
+        """Leadership has been spread and stays where it is."""
+        seen = {"leaders": None, "since": 0.0}
+
+        def still():
+            self.is_ready()
+            found = self.leaders()
+            if found != seen["leaders"]:
+                seen["leaders"], seen["since"] = found, time.monotonic()
+            return time.monotonic() - seen["since"] > SETTLED_SECONDS
+        wait_until(still, timeout_s, "leadership stays where it is")
 
     def shard_of(self, name):
         return wire.shard_of(name, self.shards)

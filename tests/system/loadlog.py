@@ -39,13 +39,18 @@ class Load:
         self.command.signal(signal.SIGKILL)
         self.command.wait(10)
 
-    def first_grant_after(self, time_ns, shard=None):
-        """Seconds from then to the next acknowledged grant (of that shard), or None."""
-        for at, what, name, _, _ in self.lines():
-            if what == "grant" and at > time_ns and (
-                    shard is None or self.cluster.shard_of(name) == shard):
-                return (at - time_ns) / 1e9
-        return None
+    def grant_times(self, shard=None):
+        return [at for at, what, name, _, _ in self.lines() if what == "grant" and
+                (shard is None or self.cluster.shard_of(name) == shard)]
+
+    def grants_after(self, time_ns, shard=None):
+        return sum(1 for at in self.grant_times(shard) if at > time_ns)
+
+    def longest_pause(self, since_ns, shard=None):
+        """Seconds between two grants that follow each other, the later one after since_ns."""
+        times = self.grant_times(shard)
+        return max(later - before for before, later in zip(times, times[1:])
+                   if later > since_ns) / 1e9
 
     def held(self):
         """{name: token} of grants that were acknowledged and not asked to be released."""

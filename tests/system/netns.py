@@ -32,6 +32,17 @@ def call(*words, given=None):
     return done.stdout
 
 
+_networks = {}
+
+
+def network_of(hosts):
+    """The network of this test program, nothing cut."""
+    if hosts not in _networks:
+        _networks[hosts] = Network(hosts)
+    _networks[hosts].heal()
+    return _networks[hosts]
+
+
 class Network:
     """Hosts 1..n, each a network namespace with the address 10.77.n.2, behind one router: the
     namespace of the test itself. cut() drops packets between two hosts in the router."""

@@ -16,13 +16,13 @@ def mass(cluster, name, waiters, hand_overs):
 
 
 def test_five_thousand_waiters():
-    cluster = Cluster(shards=1, durability="memory", settings={"limits": LIMITS}).start()
+    cluster = Cluster(shards=1, durability="memory", settings={"limits": LIMITS}).start(settled=True)
     mass(cluster, "hot", WAITERS, WAITERS)
     cluster.wait_equal()
 
 
 def test_durable_hand_overs():
-    cluster = Cluster(shards=1, settings={"limits": LIMITS}).start()
+    cluster = Cluster(shards=1, settings={"limits": LIMITS}).start(settled=True)
     mass(cluster, "hot", WAITERS, 1000)
     cluster.wait_equal()
 

@@ -7,7 +7,7 @@ import time
 
 import wire
 from check import equal, expect, run, wait_until
-from harness import Cluster, LOST, REFUSED, Waiter
+from harness import Cluster, LOST, REFUSED, alive, descendants
 
 
 def test_stopped_leader():
@@ -42,33 +42,6 @@ def test_stopped_leader():
     equal([one["token"] for one in cluster.holders("job")], [following["token"]], "the holder")
     cluster.belay("release", "job", held["lease"]).fails(LOST)
     expect(successor.running() and leader.running(), "both still run")
-
-
-def descendants(pid):
-    children = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as file:
-                parent = int(file.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        children.setdefault(parent, []).append(int(entry))
-    found, rest = [], [pid]
-    while rest:
-        one = rest.pop()
-        found.append(one)
-        rest += children.get(one, [])
-    return found
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_stopped_holder():

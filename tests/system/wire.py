@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from check import Failed, expect
+from check import Failed, expect, wait_until
 
 MAGIC, VERSION = 0x31594C42, 1
 REQUEST, REPLY, PEER = 1, 2, 3
@@ -243,13 +243,60 @@ class Client:
                                                        acked_below=number, **options),
                          session, number, timeout_s)
 
-    def release(self, session, number, granted, name, shard=0, namespace=b""):
+    def release(self, session, number, granted, name, shard=0, namespace=b"", timeout_s=None):
         name = name.encode() if isinstance(name, str) else name
         tag_of_key = key_hash(namespace, name) & 0xFFFFFFFF
         body = granted["bytes"][24:40] + struct.pack("<II", tag_of_key, 0)
         return self.call(RELEASE, lambda: request(RELEASE, session, number, body, shard=shard,
-                                                  acked_below=number), session, number)
+                                                  acked_below=number), session, number, timeout_s)
 
 
 def token_of(granted):
     return struct.unpack_from("<Q", granted["bytes"], 40)[0]
+
+
+class Follower:
+    """A session at one shard that goes where its leader is, as libbelay does: one socket, the same
+    numbers, and a repeated request has one effect."""
+
+    def __init__(self, cluster, shard, ttl_ms=60000):
+        self.cluster, self.shard, self.number, self.leader = cluster, shard, 0, None
+        self.first = Client(cluster.address(1, "client"))
+        self.clients = {}
+        self.session = self._do(lambda client: client.open(shard, ttl_ms, 0.5))
+
+    def close(self):
+        self.first.close()
+
+    def _client(self):
+        if self.leader is None:
+            self.leader = self.cluster.leaders().get(self.shard)
+            if self.leader is None:
+                raise Failed(f"shard {self.shard} has no leader")
+        if self.leader not in self.clients:
+            self.clients[self.leader] = Client(self.cluster.address(self.leader, "client"),
+                                               shares=self.first)
+        return self.clients[self.leader]
+
+    def _do(self, action):
+        def attempt():
+            try:
+                found = action(self._client())
+                if isinstance(found, int) or found["status"] != NOT_LEADER:
+                    return found
+            except Failed:
+                self.leader = None
+                raise
+            self.leader = None
+            return None
+        return wait_until(attempt, 20, f"an answer of shard {self.shard}")
+
+    def acquire(self, name, ttl_ms, **options):
+        self.number += 1
+        return self._do(lambda client: client.acquire(self.session, self.number, name, ttl_ms,
+                                                      self.shard, 0.5, **options))
+
+    def release(self, granted, name):
+        self.number += 1
+        return self._do(lambda client: client.release(self.session, self.number, granted, name,
+                                                      self.shard, timeout_s=0.5))
