@@ -87,8 +87,8 @@ struct log {
 /* Bytes of memory that log_init needs. ring_bytes and slots_count: powers of two. */
 size_t log_memory_bytes(uint64_t ring_bytes, uint64_t slots_count);
 
-/* `memory`: 64-byte aligned, log_memory_bytes() long, owned by the caller, lives as long as the log.
- * The ring is its first ring_bytes (so that it can be registered with a device). */
+/* `memory`: 64-byte aligned, log_memory_bytes() long, owned by the caller, lives as long as the
+ * log. The ring is its first ring_bytes (so that it can be registered with a device). */
 void log_init(struct log *log, void *memory, uint64_t ring_bytes, uint64_t slots_count);
 
 /* Empties the log onto `base` (start, snapshot install). */
@@ -97,8 +97,9 @@ void log_reset(struct log *log, const struct log_base *base);
 /* Position at which an entry of `entry_bytes` would start if the log ended at `end`. */
 uint64_t log_start_position(const struct log *log, uint64_t end, size_t entry_bytes);
 
-/* Space for the payload of the next entry, inside the ring; NULL when the ring or the slots are full
- * (space is freed by log_release_to). At most one reservation is open; an append commits it. */
+/* Space for the payload of the next entry, inside the ring; NULL when the ring or the slots are
+ * full (space is freed by log_release_to). At most one reservation is open; an append commits it.
+ */
 uint8_t *log_reserve(struct log *log, size_t payload_bytes_max);
 
 /* Commits the reservation with its real payload length. Returns the entry. */

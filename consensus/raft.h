@@ -10,10 +10,10 @@
  * reports their completion as events. Nothing that promises durability is emitted before the event
  * that reports it: a SEND effect may always be sent at once.
  *
- * Shipping is not the core's business: it says SHIP up to a position, and hears SHIPPED (a one-sided
- * write completed: counts in memory durability) or ACKED (the follower says so). Write access to a
- * replica's ring is granted and revoked by effects; messages are the implementation in which both
- * complete at once.
+ * Shipping is not the core's business: it says SHIP up to a position, and hears SHIPPED (a
+ * one-sided write completed: counts in memory durability) or ACKED (the follower says so). Write
+ * access to a replica's ring is granted and revoked by effects; messages are the implementation in
+ * which both complete at once.
  */
 #ifndef BELAY_CONSENSUS_RAFT_H
 #define BELAY_CONSENSUS_RAFT_H
@@ -25,9 +25,9 @@
 #include "consensus/log.h"
 
 enum {
-    RAFT_MEMBERS_MAX = 9,    /* 5 voters, learners and those in transit */
-    RAFT_EFFECTS_MAX = 128,  /* of one step; asserted */
-    RAFT_READS_MAX = 64,     /* ReadIndex batches waiting at once; more are answered READ_FAILED */
+    RAFT_MEMBERS_MAX = 9,   /* 5 voters, learners and those in transit */
+    RAFT_EFFECTS_MAX = 128, /* of one step; asserted */
+    RAFT_READS_MAX = 64,    /* ReadIndex batches waiting at once; more are answered READ_FAILED */
     RAFT_PAYLOAD_BYTES_MAX = 64 * 1024, /* and at most a quarter of the ring */
 };
 
@@ -56,8 +56,8 @@ struct raft_options {
     uint64_t heartbeat_ns;
     uint64_t election_timeout_ns; /* the real one is drawn from [1, 2) of it each time */
     uint64_t rng_seed;
-    bool lease_reads;          /* opt-in (6.4.1): reads without a round while the lease is valid */
-    uint64_t lease_drift_ppm;  /* stated bound on clock rate difference for lease_reads */
+    bool lease_reads;           /* opt-in (6.4.1): reads without a round while the lease is valid */
+    uint64_t lease_drift_ppm;   /* stated bound on clock rate difference for lease_reads */
     uint32_t ship_window_bytes; /* unacknowledged bytes per follower, <= a quarter of the ring */
 };
 
@@ -79,7 +79,7 @@ enum raft_message_kind {
     RAFT_MSG_ACK = 7,          /* follower: durable up to (index, log_term) under `grant` */
     RAFT_MSG_HEARTBEAT = 8,
     RAFT_MSG_HEARTBEAT_REPLY = 9,
-    RAFT_MSG_TIMEOUT_NOW = 10,  /* 3.10 */
+    RAFT_MSG_TIMEOUT_NOW = 10,     /* 3.10 */
     RAFT_MSG_SNAPSHOT_NEEDED = 11, /* leader: your log is too far behind; fetch a snapshot */
     RAFT_MSG_SNAPSHOT_DONE = 12,   /* follower: installed up to (index, log_term) */
     RAFT_MSG_KIND_COUNT
@@ -120,25 +120,25 @@ bool raft_configuration_decode(struct raft_configuration *configuration, const u
 /* ---- events ---------------------------------------------------------------------------------- */
 
 enum raft_event_kind {
-    RAFT_EV_TICK,     /* time passed; give it when raft_next_deadline() is due */
-    RAFT_EV_MESSAGE,  /* .message */
-    RAFT_EV_PROPOSE,  /* .propose: the payload lies in the space raft_reserve() gave */
+    RAFT_EV_TICK,         /* time passed; give it when raft_next_deadline() is due */
+    RAFT_EV_MESSAGE,      /* .message */
+    RAFT_EV_PROPOSE,      /* .propose: the payload lies in the space raft_reserve() gave */
     RAFT_EV_HARD_DURABLE, /* .hard */
     RAFT_EV_DURABLE,      /* .progress: own log is durable up to (index, term) */
     RAFT_EV_RECEIVED,     /* .progress.grant: shipped bytes were put in the ring */
-    RAFT_EV_SHIPPED,      /* .progress: one-sided write to .peer complete up to (index, term, grant) */
-    RAFT_EV_SHIP_FAILED,  /* .progress.peer/.grant: outcome unknown; stop counting it (re-attach) */
-    RAFT_EV_GRANTED,      /* .progress.grant: own ring is open to that grant's leader */
-    RAFT_EV_REVOKED,      /* .progress.grant: nothing lands any more */
-    RAFT_EV_APPLIED,      /* .progress.index: the state machine is there */
-    RAFT_EV_READ,         /* .read.context */
-    RAFT_EV_CHANGE,       /* .change: one-at-a-time membership change (4.1, 4.2.1) */
-    RAFT_EV_TRANSFER,     /* .progress.peer: leadership to it; 0 = whoever is best */
+    RAFT_EV_SHIPPED, /* .progress: one-sided write to .peer complete up to (index, term, grant) */
+    RAFT_EV_SHIP_FAILED, /* .progress.peer/.grant: outcome unknown; stop counting it (re-attach) */
+    RAFT_EV_GRANTED,     /* .progress.grant: own ring is open to that grant's leader */
+    RAFT_EV_REVOKED,     /* .progress.grant: nothing lands any more */
+    RAFT_EV_APPLIED,     /* .progress.index: the state machine is there */
+    RAFT_EV_READ,        /* .read.context */
+    RAFT_EV_CHANGE,      /* .change: one-at-a-time membership change (4.1, 4.2.1) */
+    RAFT_EV_TRANSFER,    /* .progress.peer: leadership to it; 0 = whoever is best */
     RAFT_EV_SNAPSHOT_INSTALLED, /* .snapshot: the state machine now holds it (and, disk durability,
                                    so does the disk); the core resets the log. base.index 0: the
                                    fetch was given up, the state is what it was */
-    RAFT_EV_SNAPSHOT_SAVED,     /* .progress.index: a durable snapshot stands for the log up to it */
-    RAFT_EV_STEP_DOWN,          /* disk full or shutting down: give up leadership, do not campaign */
+    RAFT_EV_SNAPSHOT_SAVED, /* .progress.index: a durable snapshot stands for the log up to it */
+    RAFT_EV_STEP_DOWN,      /* disk full or shutting down: give up leadership, do not campaign */
 };
 
 enum raft_change_kind { RAFT_ADD_LEARNER = 1, RAFT_PROMOTE = 2, RAFT_REMOVE = 3 };
@@ -158,8 +158,9 @@ struct raft_event {
             uint64_t index;
             uint64_t term;
             uint64_t grant;
-            uint64_t commit; /* RECEIVED: the leader's commit index as shipped with the bytes, or 0 */
-            bool one_sided;  /* GRANTED: the leader writes the ring itself; false: messages */
+            uint64_t
+                commit; /* RECEIVED: the leader's commit index as shipped with the bytes, or 0 */
+            bool one_sided; /* GRANTED: the leader writes the ring itself; false: messages */
         } progress;
         struct {
             uint64_t context;
@@ -194,7 +195,7 @@ enum raft_effect_kind {
                                 Repeated when it takes long: harmless while one is under way */
     RAFT_FX_READ_READY,      /* .read: serve once applied >= index */
     RAFT_FX_READ_FAILED,     /* .read: not leader, or stepped down meanwhile */
-    RAFT_FX_CHANGE_REFUSED,  /* .refused: why */
+    RAFT_FX_CHANGE_REFUSED,  /* .refused: why a change or a transfer is not begun */
     RAFT_FX_ENTRIES_LOST,    /* .range.first: own proposals from it on were cut */
 };
 
@@ -261,9 +262,10 @@ struct raft; /* opaque; its size is raft_memory_bytes() */
 
 size_t raft_memory_bytes(void);
 
-/* `log` is initialised and holds what recovery found (base = snapshot). `configuration` is the newest
- * one at or below the log's base; newer ones in the log are found here. The caller owns `memory` (64-
- * byte aligned) and `log`; both outlive the core. `now_ns` starts the election timer. */
+/* `log` is initialised and holds what recovery found (base = snapshot). `configuration` is the
+ * newest one at or below the log's base; newer ones in the log are found here. The caller owns
+ * `memory` (64- byte aligned) and `log`; both outlive the core. `now_ns` starts the election timer.
+ */
 struct raft *raft_init(void *memory, const struct raft_options *options, struct log *log,
                        const struct raft_hard_state *hard,
                        const struct raft_configuration *configuration, uint64_t now_ns);
@@ -275,10 +277,12 @@ void raft_step(struct raft *raft, const struct raft_event *event, struct raft_ef
 uint64_t raft_next_deadline(const struct raft *raft);
 
 /* Leader only: space in the ring for the next entry's payload, or NULL (not leader, transferring,
- * ring full: followers or the state machine lag). */
+ * ring full: followers or the state machine lag). PROPOSE must be the very next step: a reservation
+ * is void after any other. */
 uint8_t *raft_reserve(struct raft *raft, size_t payload_bytes_max);
 
-/* Shard time: what an entry proposed now would be stamped (section 6 of docs/design). Leaders only. */
+/* Shard time: what an entry proposed now would be stamped (section 6 of docs/design). Leaders only.
+ */
 uint64_t raft_shard_time(const struct raft *raft, uint64_t now_ns);
 
 /* A reader's view; valid until the next step. */
@@ -301,7 +305,7 @@ struct raft_view {
     uint64_t last_index;
     uint64_t durable_index;
     uint64_t ignored; /* events and messages that came too late or do not belong here */
-    bool ready; /* leader whose term's no-op is committed: may serve */
+    bool ready;       /* leader whose term's no-op is committed: may serve */
     uint64_t last_leader_contact_ns; /* follower: now_ns of the last valid leader message */
     const struct raft_configuration *configuration;
     uint32_t peers_count;

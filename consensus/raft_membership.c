@@ -149,9 +149,9 @@ static bool raft_has_voter(const struct raft_configuration *configuration, uint6
     return false;
 }
 
-/* A voter, or one that the newest configuration leaves out while that is not committed: it may be the
- * only one whose log can win (4.2.2). Two voters become one: the leader that removed itself fails
- * before the other has the entry, which then would wait for its vote for ever. */
+/* A voter, or one that the newest configuration leaves out while that is not committed: it may be
+ * the only one whose log can win (4.2.2). Two voters become one: the leader that removed itself
+ * fails before the other has the entry, which then would wait for its vote for ever. */
 bool raft_may_stand(const struct raft *raft)
 {
     struct raft_configuration before;

@@ -653,7 +653,7 @@ void rig_settle(struct rig *rig)
         if (!busy)
             return;
     }
-    assert(!"the cluster never settles");
+    assert(false && "the cluster never settles");
 }
 
 void rig_run_until(struct rig *rig, uint64_t until_ns)

@@ -432,6 +432,20 @@ Test(raft_log_rules, shipping_is_bounded)
     cr_assert_eq(shipped, log_end_of(&solo.log, 25), "the limit grew with the acknowledgements");
 }
 
+/* An entry longer than the window goes when nothing else is under way. */
+Test(raft_log_rules, long_entry_goes_alone)
+{
+    start(RAFT_MEMORY, 3);
+    solo_ready(&solo);
+    cr_assert(solo_propose(&solo, 8));
+    cr_assert_not_null(solo_effect(&solo, RAFT_FX_SHIP));
+    cr_assert(solo_propose(&solo, 16000));
+    cr_assert_null(solo_effect(&solo, RAFT_FX_SHIP));
+    solo_ack(&solo, 2, 2);
+    cr_assert_eq(solo_effect(&solo, RAFT_FX_SHIP)->ship.last_index, 3);
+    cr_assert_null(raft_reserve(solo.raft, SOLO_RING / 4 + 1));
+}
+
 /* A follower that makes no progress is attached anew; one that says its ring is closed, at once. */
 Test(raft_log_rules, attach_anew)
 {

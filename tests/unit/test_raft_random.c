@@ -16,7 +16,7 @@
 
 #include "tests/unit/raft_rig.h"
 
-enum { CHAOS_STEPS = 6000, READS_MAX = 4096, SEEDS = 12 };
+enum { CHAOS_STEPS = 6000, READS_MAX = 4096, SEEDS = 50 };
 
 #define MS UINT64_C(1000000)
 
@@ -42,22 +42,21 @@ static void say_nodes(void)
     for (uint32_t i = 0; shown != NULL && i < shown->rig.nodes_count; i++) {
         struct rig_node *node = &shown->rig.nodes[i];
         struct raft_view view = rig_look(node);
-        fprintf(stderr,
-                "%llu%s role %d term %llu leader %llu log %llu..%llu durable %llu commit %llu applied "
-                "%llu members %u@%llu grant %d disk ops %u fetches %llu installs %llu\n",
-                (unsigned long long)node->id, node->alive ? "" : " dead", view.role,
-                (unsigned long long)view.term, (unsigned long long)view.leader,
-                (unsigned long long)node->log.base.index, (unsigned long long)view.last_index,
-                (unsigned long long)view.durable_index, (unsigned long long)view.commit_index,
-                (unsigned long long)view.applied_index, view.peers_count,
-                (unsigned long long)view.configuration->index, node->access.open,
-                node->disk.ops_count, (unsigned long long)node->fetches,
-                (unsigned long long)node->installs);
+        fprintf(
+            stderr,
+            "%llu%s role %d term %llu leader %llu log %llu..%llu durable %llu commit %llu applied "
+            "%llu members %u@%llu grant %d disk ops %u fetches %llu installs %llu\n",
+            (unsigned long long)node->id, node->alive ? "" : " dead", view.role,
+            (unsigned long long)view.term, (unsigned long long)view.leader,
+            (unsigned long long)node->log.base.index, (unsigned long long)view.last_index,
+            (unsigned long long)view.durable_index, (unsigned long long)view.commit_index,
+            (unsigned long long)view.applied_index, view.peers_count,
+            (unsigned long long)view.configuration->index, node->access.open, node->disk.ops_count,
+            (unsigned long long)node->fetches, (unsigned long long)node->installs);
         for (uint32_t j = 0; j < view.peers_count; j++)
             fprintf(stderr, "    %llu role %u state %u match %llu grant %llu active %d\n",
-                    (unsigned long long)view.peers[j].member.replica_id,
-                    view.peers[j].member.role, view.peers[j].state,
-                    (unsigned long long)view.peers[j].match_index,
+                    (unsigned long long)view.peers[j].member.replica_id, view.peers[j].member.role,
+                    view.peers[j].state, (unsigned long long)view.peers[j].match_index,
                     (unsigned long long)view.peers[j].grant, view.peers[j].active);
     }
 }
@@ -69,7 +68,6 @@ static void say_seed(int signal_number)
                           (unsigned long long)running_seed);
     (void)!write(STDERR_FILENO, line, (size_t)length);
     say_nodes();
-    signal(signal_number, SIG_DFL);
     raise(signal_number);
 }
 
@@ -254,7 +252,7 @@ static void cut_links(struct chaos *chaos)
 
 /* Memory durability survives the loss of a minority: nobody else may be lost before the last one is
  * out of every configuration in force. */
-static bool may_lose(struct chaos *chaos, const struct rig_node *victim)
+static bool may_lose(struct chaos *chaos)
 {
     struct rig *rig = &chaos->rig;
 
@@ -262,7 +260,7 @@ static bool may_lose(struct chaos *chaos, const struct rig_node *victim)
         return true;
     for (uint32_t i = 0; i < rig->nodes_count; i++) {
         struct rig_node *node = &rig->nodes[i];
-        if (!node->alive || node == victim)
+        if (!node->alive)
             continue;
         struct raft_view view = rig_look(node);
         uint32_t voters = 0;
@@ -283,7 +281,7 @@ static void crash_or_restart(struct chaos *chaos)
     struct rig *rig = &chaos->rig;
     struct rig_node *node = &rig->nodes[rig_random(rig, rig->nodes_count)];
 
-    if (node->alive && may_lose(chaos, node))
+    if (node->alive && may_lose(chaos))
         rig_crash(rig, node);
     else if (!node->alive && rig->options.durability == RAFT_DISK)
         rig_restart(rig, node);
@@ -488,16 +486,17 @@ static void chaos_run(const char *name, const struct rig_options *options, bool 
     rig_check(rig);
     assert(rig->committed_max > 10);
     if (getenv("BELAY_RAFT_SHOW") != NULL)
-        fprintf(stderr,
-                "%s %llu: committed %llu elections %llu cuts %llu snapshots %llu/%llu detached %llu "
-                "ships %llu reads %llu/%llu configurations %llu nodes %u time %llu ms\n",
-                name, (unsigned long long)seed, (unsigned long long)rig->committed_max,
-                (unsigned long long)chaos.elections, (unsigned long long)chaos.cuts,
-                (unsigned long long)chaos.installs, (unsigned long long)chaos.needs,
-                (unsigned long long)chaos.reattached, (unsigned long long)chaos.ships,
-                (unsigned long long)chaos.reads_ready, (unsigned long long)chaos.reads,
-                (unsigned long long)chaos.configurations, rig->nodes_count,
-                (unsigned long long)(rig->now_ns / MS));
+        fprintf(
+            stderr,
+            "%s %llu: committed %llu elections %llu cuts %llu snapshots %llu/%llu detached %llu "
+            "ships %llu reads %llu/%llu configurations %llu nodes %u time %llu ms\n",
+            name, (unsigned long long)seed, (unsigned long long)rig->committed_max,
+            (unsigned long long)chaos.elections, (unsigned long long)chaos.cuts,
+            (unsigned long long)chaos.installs, (unsigned long long)chaos.needs,
+            (unsigned long long)chaos.reattached, (unsigned long long)chaos.ships,
+            (unsigned long long)chaos.reads_ready, (unsigned long long)chaos.reads,
+            (unsigned long long)chaos.configurations, rig->nodes_count,
+            (unsigned long long)(rig->now_ns / MS));
     rig_free(rig);
 }
 
@@ -506,7 +505,7 @@ static void chaos_seeds(const char *name, const struct rig_options *options, boo
     const char *one = getenv("BELAY_RAFT_SEED"), *many = getenv("BELAY_RAFT_SEEDS");
     uint64_t seeds = many != NULL ? strtoull(many, NULL, 10) : SEEDS;
 
-    signal(SIGABRT, say_seed);
+    sigaction(SIGABRT, &(struct sigaction){.sa_handler = say_seed, .sa_flags = SA_RESETHAND}, NULL);
     if (one != NULL) {
         chaos_run(name, options, members_change, strtoull(one, NULL, 10));
         return;

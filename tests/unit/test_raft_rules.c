@@ -290,6 +290,23 @@ Test(raft_rules, strangers_are_ignored)
     cr_assert_eq(solo_view(&solo).leader, 77);
 }
 
+/* A learner by its own knowledge may long be a voter by everybody else's: it votes. */
+Test(raft_rules, learners_vote)
+{
+    struct raft_options options = solo_options(RAFT_MEMORY);
+    struct raft_configuration configuration = solo_configuration(3);
+    struct raft_hard_state hard = {0};
+
+    solo_memory(&solo, &options);
+    configuration.members[0].role = RAFT_LEARNER;
+    solo.raft =
+        raft_init(solo.raft_memory, &options, &solo.log, &hard, &configuration, solo.now_ns);
+    solo_tick(&solo);
+    cr_assert_eq(solo_view(&solo).role, RAFT_FOLLOWER, "it does not stand");
+    vote_from(2, 5, 0);
+    cr_assert_eq(solo_sent(&solo, RAFT_MSG_VOTE_REPLY, 2)->flags, RAFT_MSG_GRANTED);
+}
+
 Test(raft_rules, terms_at_the_edges)
 {
     struct raft_options options = solo_options(RAFT_MEMORY);
