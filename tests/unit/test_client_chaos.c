@@ -116,6 +116,7 @@ static void calm(struct chaos *chaos)
     struct fake *f = chaos->f;
 
     f->loss_percent = f->double_percent = 0;
+    f->delay_spread_ns = 0;
     f->mute_pushes = false;
     for (int i = 0; i < FAKE_NODES; i++)
         f->up[i] = true;
