@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,20 @@ struct port_burst {
     alignas(64) uint8_t buffers[PORT_BURST_MAX][BUFFER_BYTES];
 };
 
+/* Datagrams of one flush that follow each other to one destination with equal lengths (the last may
+ * be shorter) go down the stack as one (UDP_SEGMENT) and are cut apart at its end: that is where
+ * most of a small datagram's cost lies. */
+struct port_segments {
+    struct mmsghdr messages[PORT_BURST_MAX];
+    uint32_t counts[PORT_BURST_MAX]; /* datagrams in each */
+    struct {
+        alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(uint16_t))];
+    } controls[PORT_BURST_MAX];
+};
+
 struct port {
     int descriptor;
+    bool segmentation;  /* the kernel takes UDP_SEGMENT, as far as is known */
     bool ipv4;          /* the socket is AF_INET */
     uint32_t tx_queued; /* messages[0..tx_queued) of tx wait for the flush; <= PORT_BURST_MAX */
     uint32_t rx_used;   /* headers of rx that the last receive call changed */
@@ -36,6 +49,7 @@ struct port {
     struct port_counters counters;
     struct port_burst rx;
     struct port_burst tx;
+    struct port_segments segments;
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -117,6 +131,8 @@ int port_kernel_open(const struct port_kernel_options *options, struct port **po
     int result = opened->descriptor < 0 ? -errno : configure(opened, options);
     if (result == 0)
         result = bind_to(opened, &options->bind);
+    opened->segmentation =
+        result == 0 && set_option(opened->descriptor, SOL_UDP, UDP_SEGMENT, 0) == 0;
     if (result < 0) {
         port_close(opened);
         return result;
@@ -208,27 +224,102 @@ void port_tx_push(struct port *port, uint32_t length, const struct port_address 
     port->tx_queued = at + 1;
 }
 
-void port_tx_flush(struct port *port)
+enum { SEGMENTED_BYTES_MAX = 65000 }; /* of one group: an IP packet's 16-bit length, with headers */
+
+static bool same_destination(const struct msghdr *a, const struct msghdr *b)
+{
+    return a->msg_namelen == b->msg_namelen &&
+           memcmp(a->msg_name, b->msg_name, a->msg_namelen) == 0;
+}
+
+/* How many of the datagrams from `at` on can go as one. */
+static uint32_t group_length(const struct port *port, uint32_t at)
+{
+    const struct port_burst *tx = &port->tx;
+    size_t unit = tx->vectors[at].iov_len, total = unit;
+    uint32_t next = at + 1;
+    if (!port->segmentation || unit == 0)
+        return 1;
+    for (; next < port->tx_queued; next++) {
+        size_t length = tx->vectors[next].iov_len;
+        if (length == 0 || length > unit || total + length > SEGMENTED_BYTES_MAX ||
+            !same_destination(&tx->messages[at].msg_hdr, &tx->messages[next].msg_hdr))
+            break;
+        total += length;
+        if (length < unit)
+            return next + 1 - at; /* a shorter one can only be the last */
+    }
+    return next - at;
+}
+
+static void make_group(struct port *port, uint32_t group, uint32_t at, uint32_t count)
+{
+    struct msghdr *header = &port->segments.messages[group].msg_hdr;
+    *header = port->tx.messages[at].msg_hdr;
+    port->segments.counts[group] = count;
+    if (count == 1)
+        return;
+    const uint16_t unit = (uint16_t)port->tx.vectors[at].iov_len;
+    header->msg_iovlen = count; /* vectors of neighbours are neighbours */
+    header->msg_control = port->segments.controls[group].bytes;
+    header->msg_controllen = sizeof port->segments.controls[group].bytes;
+    struct cmsghdr *control = CMSG_FIRSTHDR(header);
+    control->cmsg_level = SOL_UDP;
+    control->cmsg_type = UDP_SEGMENT;
+    control->cmsg_len = CMSG_LEN(sizeof unit);
+    memcpy(CMSG_DATA(control), &unit, sizeof unit);
+}
+
+/* Groups what is queued from `at` on; returns how many groups there are. */
+static uint32_t make_groups(struct port *port, uint32_t at)
+{
+    uint32_t groups = 0;
+    while (at < port->tx_queued) {
+        uint32_t count = group_length(port, at);
+        make_group(port, groups++, at, count);
+        at += count;
+    }
+    return groups;
+}
+
+/* Sends what is queued from *at on, as far as the kernel goes along. Moves *at; the errno of what
+ * stopped it, 0 = try on. */
+static int send_groups(struct port *port, uint32_t *at)
 {
     struct port_counters *counters = &port->counters;
+    uint32_t groups = make_groups(port, *at);
+    counters->tx_calls++;
+    int sent = sendmmsg(port->descriptor, port->segments.messages, groups, MSG_DONTWAIT);
+    if (sent < 0)
+        return errno;
+    for (uint32_t group = 0; group < (uint32_t)sent; group++)
+        for (uint32_t i = 0; i < port->segments.counts[group]; i++) {
+            counters->tx_bytes += port->tx.vectors[*at].iov_len;
+            counters->tx_packets++;
+            ++*at;
+        }
+    return 0;
+}
+
+void port_tx_flush(struct port *port)
+{
     uint32_t at = 0;
     while (at < port->tx_queued) {
-        counters->tx_calls++;
-        int sent =
-            sendmmsg(port->descriptor, port->tx.messages + at, port->tx_queued - at, MSG_DONTWAIT);
-        if (sent > 0) {
-            for (uint32_t i = 0; i < (uint32_t)sent; i++)
-                counters->tx_bytes += port->tx.vectors[at + i].iov_len;
-            counters->tx_packets += (uint32_t)sent;
-            at += (uint32_t)sent;
-        } else if (errno == EAGAIN || errno == ENOBUFS) {
-            counters->tx_dropped += port->tx_queued - at;
+        int error = send_groups(port, &at);
+        if (error == EAGAIN || error == ENOBUFS) {
+            port->counters.tx_dropped += port->tx_queued - at;
             break;
-        } else if (errno != EINTR) {
-            /* The error belongs to the first datagram (no route, refused, too long): pass it by. */
-            counters->tx_errors++;
-            at++;
         }
+        if (error == 0 || error == EINTR)
+            continue;
+        uint32_t count = port->segments.counts[0];
+        if (count > 1 && (error == EIO || error == EINVAL || error == EMSGSIZE)) {
+            port->segmentation = false; /* not every route can cut: one by one from now on */
+            continue;
+        }
+        /* It belongs to the first group's destination (no route, refused, too long): pass it by. */
+        port->counters.tx_errors += count;
+        at += count;
     }
     port->tx_queued = 0;
 }

@@ -173,6 +173,93 @@ Test(port, a_bad_destination_costs_only_its_own_datagram)
     port_close(b);
 }
 
+/* Equal lengths in a row travel as one through the kernel; what arrives must be as if they had not:
+ * every boundary, also around a shorter last one, an empty one, and a change of destination. */
+Test(port, runs_of_equal_lengths_stay_datagrams)
+{
+    static const struct {
+        uint32_t length, receiver;
+    } sent[] = {{1400, 0}, {1400, 0}, {1400, 0}, {700, 0}, {700, 0},  {701, 0}, {701, 1}, {701, 1},
+                {701, 0},  {0, 0},    {0, 0},    {9, 0},   {9, 0},    {8, 0},   {9, 0},   {1, 1},
+                {1, 1},    {1, 1},    {1, 1},    {1, 1},   {1472, 1}, {1471, 1}};
+    enum { SENT = sizeof sent / sizeof *sent };
+    struct port *sender = open_port("127.0.0.1:0");
+    struct port *receivers[2] = {open_port("127.0.0.1:0"), open_port("127.0.0.1:0")};
+    struct port_address to[2];
+    for (int i = 0; i < 2; i++)
+        port_local_address(receivers[i], &to[i]);
+    for (uint32_t i = 0; i < SENT; i++)
+        send_pattern(sender, i, sent[i].length, &to[sent[i].receiver]);
+    port_tx_flush(sender);
+    cr_assert_eq(port_counters(sender)->tx_packets, SENT);
+    cr_assert_eq(port_counters(sender)->tx_errors, 0);
+    cr_assert_eq(port_counters(sender)->tx_calls, 1);
+    for (uint32_t receiver = 0; receiver < 2; receiver++) {
+        struct port_packet packets[PORT_BURST_MAX];
+        wait_readable(receivers[receiver]);
+        uint32_t count = port_rx_burst(receivers[receiver], packets, PORT_BURST_MAX), at = 0;
+        for (uint32_t i = 0; i < SENT; i++) {
+            if (sent[i].receiver != receiver)
+                continue;
+            cr_assert_lt(at, count);
+            cr_assert_eq(packets[at].length, sent[i].length, "datagram %u", i);
+            for (uint32_t k = 0; k < sent[i].length; k++)
+                cr_assert_eq(packets[at].bytes[k], pattern(i, k));
+            at++;
+        }
+        cr_assert_eq(at, count);
+        port_close(receivers[receiver]);
+    }
+    port_close(sender);
+}
+
+Test(port, a_full_burst_of_the_longest)
+{
+    struct port *a = open_port("127.0.0.1:0");
+    struct port *b = open_port("[::1]:0"), *c = open_port("[::1]:0");
+    struct port *receiver = open_port("127.0.0.1:0");
+    struct port_address to, to_ipv6;
+    port_local_address(receiver, &to);
+    port_local_address(c, &to_ipv6);
+    for (uint32_t i = 0; i < PORT_BURST_MAX; i++) {
+        send_pattern(a, i, PORT_DATAGRAM_BYTES_MAX, &to);
+        send_pattern(b, i, PORT_DATAGRAM_BYTES_MAX, &to_ipv6);
+    }
+    port_tx_flush(a);
+    port_tx_flush(b);
+    cr_assert_eq(port_counters(a)->tx_packets, PORT_BURST_MAX);
+    cr_assert_eq(port_counters(a)->tx_calls, 1, "no fallback was needed");
+    cr_assert_eq(port_counters(b)->tx_packets, PORT_BURST_MAX);
+    cr_assert_eq(port_counters(b)->tx_calls, 1);
+    struct port_packet packets[PORT_BURST_MAX];
+    cr_assert_eq(port_rx_burst(receiver, packets, PORT_BURST_MAX), PORT_BURST_MAX);
+    for (uint32_t i = 0; i < PORT_BURST_MAX; i++)
+        cr_assert_eq(packets[i].bytes[99], pattern(i, 99));
+    cr_assert_eq(port_rx_burst(c, packets, PORT_BURST_MAX), PORT_BURST_MAX);
+    port_close(a);
+    port_close(b);
+    port_close(c);
+    port_close(receiver);
+}
+
+Test(port, a_bad_destination_costs_only_its_own_run)
+{
+    struct port *a = open_port("127.0.0.1:0");
+    struct port *b = open_port("127.0.0.1:0");
+    struct port_address to, broadcast = address_of("255.255.255.255:9"); /* EACCES */
+    port_local_address(b, &to);
+    for (uint32_t i = 0; i < 9; i++)
+        send_pattern(a, i, 8, i / 3 == 1 ? &broadcast : &to);
+    port_tx_flush(a);
+    wait_readable(b);
+    struct port_packet packets[PORT_BURST_MAX];
+    cr_assert_eq(port_rx_burst(b, packets, PORT_BURST_MAX), 6);
+    cr_assert_eq(packets[3].bytes[0], pattern(6, 0));
+    cr_assert_eq(port_counters(a)->tx_errors, 3);
+    port_close(a);
+    port_close(b);
+}
+
 Test(port, address_in_use)
 {
     struct port *port = open_port("127.0.0.1:0");
