@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,7 +40,8 @@ static void check_vector(const json_t *vector)
 Test(siphash, wycheproof)
 {
     if (access(vectors_path, R_OK) != 0) {
-        cr_log_warn("SKIPPED: no vectors at %s", vectors_path);
+        /* Not cr_log_warn(): a warning makes Criterion's runner exit with 1. */
+        fprintf(stderr, "SKIPPED: no vectors at %s\n", vectors_path);
         return;
     }
     json_error_t error;
