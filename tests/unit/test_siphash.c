@@ -4,7 +4,6 @@
  * part of the project: without them this says so and passes on the one vector of the SipHash paper.
  */
 #include <criterion/criterion.h>
-#include <criterion/logging.h>
 
 #include <jansson.h>
 #include <sodium.h>
