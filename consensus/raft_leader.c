@@ -368,6 +368,15 @@ void raft_on_ship_failed(struct raft *raft, const struct raft_event *event)
 
 /* ---- heartbeats ------------------------------------------------------------------------------ */
 
+/* At whole multiples of the interval, so that all shards of a worker beat in the same turn and
+ * share datagrams. */
+static uint64_t raft_next_heartbeat(const struct raft *raft)
+{
+    uint64_t interval_ns = raft->options.heartbeat_ns;
+
+    return (raft->now_ns / interval_ns + 1) * interval_ns;
+}
+
 static void raft_send_heartbeat(struct raft *raft, struct raft_peer *peer)
 {
     struct raft_message *message = raft_send(raft, RAFT_MSG_HEARTBEAT, peer->id);
@@ -443,7 +452,7 @@ static void raft_announce(struct raft *raft)
 
 static void raft_heartbeat(struct raft *raft)
 {
-    raft->heartbeat_ns = raft->now_ns + raft->options.heartbeat_ns;
+    raft->heartbeat_ns = raft_next_heartbeat(raft);
     if (!raft_has_quorum(raft)) {
         raft_become_follower(raft, raft->hard.term, 0);
         return;
@@ -479,7 +488,7 @@ void raft_become_leader(struct raft *raft)
     raft->pending.kind = RAFT_PENDING_NONE;
     raft->shard_time_base_ns = raft->log->last_stamp_ns;
     raft->leader_since_ns = raft->now_ns;
-    raft->heartbeat_ns = raft->now_ns + raft->options.heartbeat_ns;
+    raft->heartbeat_ns = raft_next_heartbeat(raft);
     raft->announce_ns = UINT64_MAX;
     raft->lease_until_ns = 0;
     raft->lease_forfeited = false;

@@ -46,10 +46,28 @@ void node_options_defaults(struct node_options *options)
         .ring_bytes = 4 * MIB,
         .entries_max = 32768,
         .ship_window_bytes = 256 * 1024,
-        .wal_segment_bytes = 8 * MIB,
-        .wal_segments = 8,
+        .wal_segments = 10,
         .socket_buffer_bytes = 4 * 1024 * 1024,
     };
+}
+
+static uint64_t worker_rings_bytes(const struct node_options *options)
+{
+    uint64_t workers = options->workers ? options->workers : 1;
+    return (options->shards + workers - 1) / workers * options->ring_bytes;
+}
+
+/* Ten segments of a quarter of the rings: see check_wal_room. */
+void node_options_complete(struct node_options *options)
+{
+    uint64_t segment_bytes = worker_rings_bytes(options) / 4;
+    if (options->wal_segment_bytes != 0)
+        return;
+    if (segment_bytes < 4 * MIB)
+        segment_bytes = 4 * MIB;
+    if (segment_bytes > 256 * MIB)
+        segment_bytes = 256 * MIB;
+    options->wal_segment_bytes = segment_bytes;
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
@@ -232,6 +250,23 @@ static const char *check_times(const struct node_options *options)
     return wrong;
 }
 
+/* Every ring of a worker may be full of entries that no snapshot covers yet, each frame is padded,
+ * and segments are freed whole and in order: with twice the rings' bytes and two segments more, the
+ * rings run full (and requests are told to wait) before the WAL does. */
+static const char *check_wal_room(const struct node_options *options)
+{
+    uint64_t rings_bytes = worker_rings_bytes(options);
+    uint64_t least_bytes = 2 * rings_bytes + 2 * options->wal_segment_bytes;
+    uint64_t least = (least_bytes + options->wal_segment_bytes - 1) / options->wal_segment_bytes;
+    if (options->wal_segments >= least)
+        return NULL;
+    return sentence("wal.segments: %u segments of %llu bytes are less than two segments and twice "
+                    "the log rings of a worker's shards (%llu bytes together): at least %llu are "
+                    "needed",
+                    (unsigned)options->wal_segments, (unsigned long long)options->wal_segment_bytes,
+                    (unsigned long long)rings_bytes, (unsigned long long)least);
+}
+
 static const char *check_log(const struct node_options *options)
 {
     const char *wrong = check_power("log_ring.bytes", options->ring_bytes,
@@ -250,6 +285,8 @@ static const char *check_log(const struct node_options *options)
     if (wrong == NULL)
         wrong = check_range("wal.segments", options->wal_segments, WAL_SEGMENTS_MIN,
                             WAL_SEGMENTS_MAX, "");
+    if (wrong == NULL && options->durability == NODE_DISK)
+        wrong = check_wal_room(options);
     if (wrong == NULL)
         wrong = check_range("socket_buffer", options->socket_buffer_bytes, 0, GIB, " bytes");
     return wrong;

@@ -48,13 +48,16 @@ struct node_options {
     uint64_t ring_bytes;  /* log ring per shard; power of two; equal on every node */
     uint32_t entries_max; /* log entries in a ring; power of two */
     uint32_t ship_window_bytes;
-    uint64_t wal_segment_bytes; /* per worker */
+    uint64_t wal_segment_bytes; /* per worker; 0 = follows the rings (node_options_complete) */
     uint32_t wal_segments;
     uint32_t socket_buffer_bytes;
 };
 
 /* Defaults for everything but members, node, data directory and key. */
 void node_options_defaults(struct node_options *options);
+
+/* Fills in what was left open and follows from the rest: once, before the check. */
+void node_options_complete(struct node_options *options);
 
 /* NULL if sound, else a sentence: which option, what was found, what is expected. */
 const char *node_options_check(const struct node_options *options);

@@ -25,7 +25,10 @@
 enum {
     WORKER_HANDOVERS = 64,    /* items in flight between two workers */
     WORKER_DRAWN = 512,       /* random words drawn at once */
-    WORKER_RX_BURSTS_MAX = 4, /* taken from one port in one turn */
+    /* Bursts taken from one port in one turn. Peers before clients: what keeps the cluster together
+     * must never wait behind a flood of requests, so a turn stays short. */
+    WORKER_PEER_BURSTS_MAX = 4,
+    WORKER_CLIENT_BURSTS_MAX = 1,
 };
 
 /* One item for a shard of another worker of this node. */

@@ -274,7 +274,7 @@ bool worker_take_clients(struct worker *worker, uint64_t now_ns)
     struct port_packet packets[PORT_BURST_MAX];
     bool worked = false;
 
-    for (int burst = 0; burst < WORKER_RX_BURSTS_MAX; burst++) {
+    for (int burst = 0; burst < WORKER_CLIENT_BURSTS_MAX; burst++) {
         uint32_t count = port_rx_burst(worker->clients, packets, PORT_BURST_MAX);
 
         for (uint32_t i = 0; i < count; i++)

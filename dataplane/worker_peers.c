@@ -191,7 +191,7 @@ bool worker_take_peers(struct worker *worker, uint64_t now_ns)
     struct port_packet packets[PORT_BURST_MAX];
     bool worked = false;
 
-    for (int burst = 0; burst < WORKER_RX_BURSTS_MAX; burst++) {
+    for (int burst = 0; burst < WORKER_PEER_BURSTS_MAX; burst++) {
         uint32_t count = port_rx_burst(worker->peers, packets, PORT_BURST_MAX);
 
         for (uint32_t i = 0; i < count; i++)

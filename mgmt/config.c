@@ -368,6 +368,7 @@ static int judge_given(const struct config *config, struct config_error *error)
 int config_judge(struct config *config, struct config_error *error)
 {
     complete_limits(config);
+    node_options_complete(&config->options);
     int result = judge_given(config, error);
     if (result < 0)
         return result;

@@ -34,9 +34,7 @@ void dev_defaults(struct config *config)
     options->ring_bytes = 1 << 20;
     options->entries_max = 8192;
     options->ship_window_bytes = 256 * 1024;
-    /* Zero-filled and synced at start, which is most of the time that starting takes. */
-    options->wal_segment_bytes = 2 << 20;
-    options->wal_segments = 4;
+    /* The WAL follows the rings; filling it is most of the time that starting takes. */
     options->socket_buffer_bytes = 1 << 20;
     snprintf(config->file, sizeof config->file, "--dev");
 }

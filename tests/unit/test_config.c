@@ -76,8 +76,8 @@ Test(config, defaults_with_one_member)
     cr_assert_eq(options->stamp_interval_ns, 250000000);
     cr_assert_eq(options->ring_bytes, 4 << 20);
     cr_assert_eq(options->entries_max, 32768);
-    cr_assert_eq(options->wal_segment_bytes, 8 << 20);
-    cr_assert_eq(options->wal_segments, 8);
+    cr_assert_eq(options->wal_segment_bytes, 16 << 20); /* a quarter of 16 rings of 4 MiB */
+    cr_assert_eq(options->wal_segments, 10);
     cr_assert_eq(options->polling, POLLER_ADAPTIVE);
     cr_assert_eq(options->spin_ns, 5000);
     cr_assert_eq(options->first_core, -1);
@@ -122,7 +122,7 @@ Test(config, every_setting_arrives)
                                    "lease_reads: true\n"
                                    "lease_drift_ppm: 11\n"
                                    "log_ring: {bytes: 8MiB, entries: 65536, ship_window: 12KiB}\n"
-                                   "wal: {segment: 16MiB, segments: 13}\n"
+                                   "wal: {segment: 16MiB, segments: 19}\n"
                                    "socket_buffer: 14KiB\n"
                                    "log: {level: warn, format: json}\n");
     const struct node_options *options = &config.options;
@@ -159,7 +159,7 @@ Test(config, every_setting_arrives)
     cr_assert_eq(options->entries_max, 65536);
     cr_assert_eq(options->ship_window_bytes, 12 << 10);
     cr_assert_eq(options->wal_segment_bytes, 16 << 20);
-    cr_assert_eq(options->wal_segments, 13);
+    cr_assert_eq(options->wal_segments, 19);
     cr_assert_eq(options->socket_buffer_bytes, 14 << 10);
     cr_assert_eq(config.log_level, JOURNAL_WARN);
     cr_assert_eq(config.log_format, JOURNAL_JSON);
@@ -592,6 +592,7 @@ Test(config, the_example_with_all_settings)
     for (uint32_t i = 0; i < settings_count(); i++)
         cr_assert_neq(config.sources[i].kind, CONFIG_DEFAULT, "%s", setting_at(i)->key);
     config_defaults(&defaults);
+    node_options_complete(&defaults.options);
     const struct node_options *options = &defaults.options;
     cr_assert_eq(memcmp(&config.options.limits, &options->limits, sizeof options->limits), 0);
     for (uint32_t i = 0; i < settings_count(); i++) {

@@ -1,0 +1,1 @@
+belay_bench(capacity belay_core)
