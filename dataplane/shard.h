@@ -264,6 +264,9 @@ void shard_step(struct shard *shard, const struct raft_event *event);
 void shard_refuse(struct shard *shard, const struct wire_address *to,
                   const struct wire_item *request, uint16_t status);
 void shard_persist_flush(struct shard *shard);
+/* Adds the record of a snapshot of own state; its WAL sequence, or negative: no room, try again. */
+int64_t shard_persist_snapshot(struct shard *shard, const struct log_base *base,
+                               const uint8_t *configuration, size_t configuration_bytes);
 void shard_persist_entries(struct shard *shard, uint64_t first, uint64_t last);
 void shard_persist_cut(struct shard *shard, uint64_t first);
 void shard_close_batch(struct shard *shard, uint64_t now_ns);

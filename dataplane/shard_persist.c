@@ -108,6 +108,31 @@ static bool flush_entries(struct shard *shard)
     return persist->next > persist->to;
 }
 
+/* Committed entries may be applied, and in a snapshot, before a WAL that is full has taken them:
+ * the record then stands for them, and frees the room they wait for. A cut comes first, or entries
+ * of another history would follow the snapshot. */
+int64_t shard_persist_snapshot(struct shard *shard, const struct log_base *base,
+                               const uint8_t *configuration, size_t configuration_bytes)
+{
+    struct shard_persist *persist = &shard->persist;
+    struct shard_durable_mark *mark;
+    int64_t sequence;
+
+    if (persist->cut_pending && !flush_cut(shard))
+        return -ENOBUFS;
+    sequence =
+        wal_add_snapshot(shard->wal, shard->replica, base, configuration, configuration_bytes);
+    if (sequence < 0 || persist->next > persist->to || persist->next > base->index)
+        return sequence;
+    persist->next = base->index + 1;
+    persist->written = base->index;
+    mark = mark_for(persist, (uint64_t)sequence);
+    mark->has_entries = true;
+    mark->index = base->index;
+    mark->term = base->term;
+    return sequence;
+}
+
 void shard_persist_flush(struct shard *shard)
 {
     struct shard_persist *persist = &shard->persist;

@@ -139,7 +139,7 @@ static void saved(struct shard *shard, const struct snapshot_mail *mail, uint64_
     }
     if (mail->base.index != shard->save_base.index || mail->base.index <= shard->log.base.index)
         return; /* a newer one was installed meanwhile */
-    sequence = wal_add_snapshot(shard->wal, shard->replica, &shard->save_base, bytes, length);
+    sequence = shard_persist_snapshot(shard, &shard->save_base, bytes, length);
     if (sequence < 0) {
         shard->save_wanted = true; /* no room in this frame: the file stays, the next one counts */
         return;
@@ -209,6 +209,8 @@ static void load_begin(struct shard *shard, const struct snapshot_mail *mail)
 
 static void installed(struct shard *shard, uint64_t now_ns)
 {
+    bool keeps_log = log_term(&shard->log, shard->install_base.index) == shard->install_base.term;
+
     shard->state = SHARD_RUNNING;
     shard->applied = shard->install_base.index;
     shard->applied_stamp_ns = shard->install_base.stamp_ns;
@@ -217,15 +219,18 @@ static void installed(struct shard *shard, uint64_t now_ns)
     shard->saved_index = shard->install_base.index;
     shard->fetch_peer = 0;
     fetch_over(shard);
-    shard->persist.next = 1;
-    shard->persist.to = 0;
-    shard->persist.cut_pending = 0;
+    if (!keeps_log) { /* else what the WAL has yet to take of it still waits */
+        shard->persist.next = 1;
+        shard->persist.to = 0;
+        shard->persist.cut_pending = 0;
+    }
     shard_step(shard,
                &(struct raft_event){.kind = RAFT_EV_SNAPSHOT_INSTALLED,
                                     .now_ns = now_ns,
                                     .snapshot = {.base = shard->install_base,
                                                  .configuration = shard->install_configuration}});
-    shard->persist.written = shard->log.last_index;
+    if (!keeps_log)
+        shard->persist.written = shard->log.last_index;
     shard_note(shard, &(struct shard_note){.event = "snapshot_installed",
                                            .first_name = "index",
                                            .first = shard->install_base.index,
@@ -260,7 +265,7 @@ static void install_turn(struct shard *shard, uint64_t now_ns)
     int64_t sequence;
 
     if (shard->install_pending) {
-        sequence = keeps_log ? wal_add_snapshot(shard->wal, shard->replica, base, bytes, length)
+        sequence = keeps_log ? shard_persist_snapshot(shard, base, bytes, length)
                              : wal_add_install(shard->wal, shard->replica, base, bytes, length);
         if (sequence < 0)
             return; /* the frame is full; next turn */
