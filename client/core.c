@@ -272,6 +272,7 @@ belay_status core_acquire(struct core *core, uint64_t now_ns, uint32_t client,
     request->mode = acquire->mode;
     request->priority = acquire->priority;
     request->ttl_ms = acquire->ttl_ms;
+    request->bound = bound;
     request->lock_delay_ms = acquire->lock_delay_ms;
     request->grace_ms = acquire->grace_ms;
     request->no_renewal = acquire->no_renewal;
@@ -361,6 +362,7 @@ belay_status core_release(struct core *core, uint64_t now_ns, core_ref ref, uint
     if (at == NO_SLOT)
         return BELAY_OVER_LIMIT;
     uint16_t shard = core->sessions[lock->session].shard;
+    core->requests[at].bound = lock->ttl_ms == 0;
     lock_drop(core, slot);
     lease_start(core, at, shard, request);
     return BELAY_OK;

@@ -224,7 +224,7 @@ void lock_return(struct core *core, uint32_t at, const struct wire_lease_id *lea
     request->lease = *lease;
     request->detached = true;
     request->cancel_number = 0;
-    request->ends_ns = add_ns(core->now_ns, RELEASE_NS);
+    request->ends_ns = request->bound ? UINT64_MAX : add_ns(core->now_ns, RELEASE_NS);
     request->wait_until_ns = UINT64_MAX;
     request_renumber(core, at);
     session_pump(core, request->session);
@@ -258,22 +258,22 @@ void lock_extend(struct core *core, uint32_t slot, uint64_t basis_ns)
                        lock->deadline_ns);
 }
 
-/* Told as lost, but the server holds it: nobody would renew it, so others need not wait for its
- * end. Not if a lock delay was asked for: that protects what the holder may still be doing. */
-static void give_back(struct core *core, uint32_t slot)
+/* A release of a lock that was reported lost, in the background. One that lives with the session is
+ * asked for until it is answered: as long as the session lives, nothing else would end it. */
+static void give_back(struct core *core, uint32_t slot, const struct wire_lease_id *lease)
 {
     const struct core_lock *lock = &core->locks[slot];
-    uint32_t at = NO_SLOT;
+    uint32_t at = request_new(core, WIRE_OP_RELEASE, core->sessions[lock->session].client);
 
-    if (!lock->lock_delay && core->sessions[lock->session].state == SESSION_OPEN)
-        at = request_new(core, WIRE_OP_RELEASE, core->sessions[lock->session].client);
     if (at == NO_SLOT)
         return;
-    core->requests[at].session = lock->session;
-    core->requests[at].shard = core->sessions[lock->session].shard;
-    core->requests[at].key_tag = lock->key_tag;
+    struct core_request *request = &core->requests[at];
+    request->session = lock->session;
+    request->shard = core->sessions[lock->session].shard;
+    request->key_tag = lock->key_tag;
+    request->bound = lock->ttl_ms == 0;
     request_place(core, at, PLACE_BACKLOG);
-    lock_return(core, at, &lock->sent_lease);
+    lock_return(core, at, lease);
 }
 
 void lock_renewal_result(struct core *core, uint32_t slot, unsigned result, uint64_t basis_ns)
@@ -282,7 +282,10 @@ void lock_renewal_result(struct core *core, uint32_t slot, unsigned result, uint
     bool same = lock->sent_lease.secret == lock->lease.secret;
 
     if (lock->state == LOCK_LOST && result == WIRE_OK) {
-        give_back(core, slot);
+        /* The server holds it still, and nobody would renew it: others need not wait for its end.
+         * Not if a lock delay was asked for: that protects what the holder may still be doing. */
+        if (!lock->lock_delay && core->sessions[lock->session].state == SESSION_OPEN)
+            give_back(core, slot, &lock->sent_lease);
     } else if (lock->state == LOCK_HELD && result == WIRE_OK && same) {
         lock_extend(core, slot, basis_ns);
     } else if (lock->state == LOCK_HELD && result == WIRE_LOST && same && !lock->converting) {
@@ -396,7 +399,10 @@ void locks_bound_lose(struct core *core, uint32_t session, belay_lost_reason rea
     for (uint32_t at = core->sessions[session].held.head;
          at != NO_SLOT && core->sessions[session].bound > 0; at = next) {
         next = core->locks[at].held_next;
-        if (core->locks[at].ttl_ms == 0)
-            lock_lose(core, at, reason);
+        if (core->locks[at].ttl_ms != 0)
+            continue;
+        lock_lose(core, at, reason);
+        if (reason == BELAY_LOST_DEADLINE) /* the session may yet turn out to be alive */
+            give_back(core, at, &core->locks[at].lease);
     }
 }

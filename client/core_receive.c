@@ -182,9 +182,10 @@ static void queued(struct core *core, uint32_t at)
 {
     struct core_request *request = &core->requests[at];
 
-    if (request->phase == PHASE_VERIFY) { /* the cancel found nothing, yet it waits: cancel again */
+    if (request->phase == PHASE_VERIFY) { /* it waits: (once more) a cancel */
         request->phase = PHASE_CANCEL;
         request->cancel_number = 0;
+        request_place(core, at, PLACE_WAITING);
         request_soft(core, at);
         return;
     }

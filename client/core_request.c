@@ -250,10 +250,10 @@ void request_send(struct core *core, uint32_t slot)
     struct core_request *request = &core->requests[slot];
     bool to_shard = request->op != WIRE_OP_STATUS;
 
-    if (!has_number(core, request)) {
-        request_soft(core, slot);
-        return;
-    }
+    /* No number for a cancel: its own target may be what fills the window. What became of that can
+     * be asked without one, and then either ends it or lets acked_below pass it. */
+    if (!has_number(core, request))
+        request->phase = PHASE_VERIFY;
     if (to_shard) {
         request->node = route_node(core, request->shard);
         enter_flight(core, slot);
@@ -452,9 +452,10 @@ void request_abandon(struct core *core, uint32_t slot, belay_status status)
         start_cancel(core, slot);
         return;
     }
-    /* Release: still wanted. Convert: cancelling one that was granted would end the lock itself, so
-     * its outcome is awaited instead. Both for a while only. */
-    request->ends_ns = core->now_ns + RELEASE_NS;
+    /* Release: still wanted, of a lock that lives with the session for as long as it takes.
+     * Convert: cancelling one that was granted would end the lock itself, so its outcome is awaited
+     * instead. Both for a while only. */
+    request->ends_ns = request->bound ? UINT64_MAX : core->now_ns + RELEASE_NS;
     request_arm(core, slot);
 }
 

@@ -92,7 +92,7 @@ enum request_place {
 enum request_phase {
     PHASE_ASK = 0,
     PHASE_CANCEL, /* CANCEL under `cancel_number` */
-    PHASE_VERIFY, /* its number was passed over by acked_below: ask once more what became of it */
+    PHASE_VERIFY, /* passed over by acked_below, or no number for a cancel: ask what became of it */
 };
 
 struct core_request {
@@ -130,6 +130,7 @@ struct core_request {
     bool counted;  /* against requests_max */
     bool reserved; /* acquire: a lock's slot is set aside for it */
     bool queued;   /* the server has said QUEUED */
+    bool bound;    /* acquire, release: of a lock that lives with the session */
     bool no_renewal;
     uint64_t lock_user;
 };

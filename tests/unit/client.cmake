@@ -8,3 +8,15 @@ belay_unit_test(test_client_core client_fake belay_client_static)
 belay_unit_test(test_client_waits client_fake)
 belay_unit_test(test_client_leases client_fake)
 belay_unit_test(test_client_chaos client_fake)
+belay_unit_test(test_fence belay_client_static)
+belay_unit_test(test_store belay_client_static)
+find_package(Threads REQUIRED)
+belay_plain_test(test_client_driver belay_client_static client_fake Threads::Threads)
+
+# Sanitizers' runtimes put symbols of their own into the library.
+if(NOT BELAY_SANITIZE)
+  add_test(NAME client.exported_symbols COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM}
+    -DLIBRARY=$<TARGET_FILE:belay_client> -DHEADER=${PROJECT_SOURCE_DIR}/include/belay/belay.h
+    -P ${PROJECT_SOURCE_DIR}/client/exported_symbols.cmake)
+  set_tests_properties(client.exported_symbols PROPERTIES LABELS unit)
+endif()

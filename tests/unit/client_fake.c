@@ -25,9 +25,9 @@ uint64_t fake_random(struct fake *f)
     return f->random;
 }
 
-static struct wire_address address_of(uint8_t node)
+static struct wire_address address_of(const struct fake *f, uint8_t node)
 {
-    struct wire_address address = {.port = (uint16_t)(7400 + node)};
+    struct wire_address address = {.port = (uint16_t)(f->port_base + node)};
     address.ip[10] = address.ip[11] = 0xff;
     address.ip[12] = 127;
     address.ip[15] = (uint8_t)(node + 1);
@@ -643,7 +643,7 @@ static void say_map(struct fake *f, uint8_t node, const struct wire_page_request
         mapped[map->count] = (struct wire_mapped){.shard = (uint16_t)shard, .term = f->term};
         if (f->leader_claimed != FAKE_NONE) {
             mapped[map->count].leader_node = (uint16_t)(f->leader_claimed + 1);
-            mapped[map->count].leader = address_of(f->leader_claimed);
+            mapped[map->count].leader = address_of(f, f->leader_claimed);
         }
         map->count++;
     }
@@ -662,7 +662,7 @@ static void say_status(struct fake *f, uint8_t node, const struct wire_page_requ
                                       .nodes = FAKE_NODES,
                                       .workers = 1};
     for (uint8_t i = 0; i < FAKE_NODES; i++)
-        status.peers[i] = address_of(i);
+        status.peers[i] = address_of(f, i);
     fake_reply(f, node, &status);
 }
 
@@ -673,7 +673,7 @@ static void redirect(struct fake *f, uint8_t node, const struct wire_request *re
     redirect.reply.item.bytes = sizeof(redirect);
     if (f->leader_claimed != FAKE_NONE && f->leader_claimed != node) {
         redirect.node = f->leader_claimed + 1u;
-        redirect.address = address_of(f->leader_claimed);
+        redirect.address = address_of(f, f->leader_claimed);
     }
     fake_reply(f, node, &redirect);
 }
@@ -728,7 +728,7 @@ static void sink_send(void *context, const struct wire_address *to, const uint8_
                       size_t length)
 {
     struct fake *f = context;
-    uint8_t node = (uint8_t)(to->port - 7400);
+    uint8_t node = (uint8_t)(to->port - f->port_base);
     const struct wire_header *header;
     const struct wire_item *item;
 
@@ -802,6 +802,7 @@ struct fake *fake_new(void (*adjust)(struct fake *f))
     f->now_ns = UINT64_C(1) << 33; /* beyond 32 bits from the start */
     f->random = 88172645463325252u;
     f->shards = 4;
+    f->port_base = 7400;
     f->cluster_id = 0xc1;
     f->term = 5;
     f->window = 64;
@@ -816,7 +817,7 @@ struct fake *fake_new(void (*adjust)(struct fake *f))
     for (uint8_t i = 0; i < FAKE_NODES; i++) {
         f->up[i] = true;
         f->cookies[i] = 1000u + i;
-        f->options.endpoints[i] = address_of(i);
+        f->options.endpoints[i] = address_of(f, i);
     }
     if (adjust != NULL)
         adjust(f);
@@ -890,13 +891,20 @@ static void check_beliefs(struct fake *f)
 static void deliver(struct fake *f, uint32_t at)
 {
     struct fake_packet packet = f->packets[at];
-    struct wire_address from = address_of(packet.node);
+    struct wire_address from = address_of(f, packet.node);
 
     f->packets[at] = f->packets[--f->packets_count];
     if (packet.to_client)
         core_receive(f->core, f->now_ns, &from, packet.bytes, packet.length);
     else
         node_receive(f, packet.node, packet.bytes, packet.length);
+}
+
+void fake_serve(struct fake *f, uint8_t node, const uint8_t *bytes, size_t length)
+{
+    settle(f);
+    if (bytes != NULL)
+        node_receive(f, node, bytes, length);
 }
 
 void fake_run_until(struct fake *f, uint64_t until_ns)

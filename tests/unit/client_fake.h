@@ -107,6 +107,7 @@ struct fake {
     uint8_t leader_claimed; /* what others say; FAKE_NONE = that they do not know */
     uint64_t term;
     uint16_t shards;
+    uint16_t port_base; /* node i is 127.0.0.(i+1), port base + i */
     uint64_t cluster_id;
     uint32_t window;
     uint64_t delay_ns;        /* one way */
@@ -148,6 +149,10 @@ struct fake {
  * change f->options before the core is made. */
 struct fake *fake_new(void (*adjust)(struct fake *fake));
 void fake_free(struct fake *fake);
+
+/* The service alone, without a core, for tests on real sockets: what a datagram to `node` makes of
+ * it is left in f->packets (to_client). The test keeps f->now_ns. */
+void fake_serve(struct fake *fake, uint8_t node, const uint8_t *bytes, size_t length);
 
 /* Lets virtual time pass up to `until_ns`, or for `ms`. */
 void fake_run_until(struct fake *fake, uint64_t until_ns);

@@ -167,3 +167,12 @@ Test(chaos, seeds)
     for (uint64_t seed = 1; seed <= 40; seed++)
         run_seed(seed);
 }
+
+/* Seeds that found something. 212: a session-bound lock lost by its deadline while the session
+ * lived on was never released. 346: a cancel found no number because its target filled the window.
+ */
+Test(chaos, old_finds)
+{
+    run_seed(212);
+    run_seed(346);
+}

@@ -100,7 +100,7 @@ static uint64_t waited_deadline(struct waited_case the_case, uint64_t *opened_ns
 {
     struct fake *f = fake_new(NULL);
 
-    f->check_safety = false; /* what is pushed here is made up */
+    f->check_safety = false;                   /* what is pushed here is made up */
     memset(f->cookies, 0, sizeof(f->cookies)); /* no challenge: one copy of each request */
     f->mute_pushes = true;
     cr_assert_neq(fake_acquire(f, "{s}0", 100000, 1), 0);
@@ -279,6 +279,26 @@ Test(leases, a_late_renewal_is_given_back)
                      "given back, unless a lock delay protects what is still being done");
         fake_free(f);
     }
+}
+
+/* A session-bound lock lost by its deadline while the servers stood still: the session lives on,
+ * and nothing but a release would ever end the lock. */
+Test(leases, a_bound_lock_that_was_lost_is_released)
+{
+    struct fake *f = fake_new(NULL);
+
+    cr_assert_neq(fake_acquire(f, "{s}bound", 0, 1), 0);
+    f->leader = FAKE_NONE;
+    fake_run(f, 12000);
+    cr_assert_eq(f->losses_count, 1);
+    cr_assert_not_null(fake_lease(f, "{s}bound"));
+    for (uint32_t i = 0; i < f->sessions_count; i++)
+        f->sessions[i].deadline_ns = f->now_ns + 5000 * FAKE_MS;
+    fake_new_leader(f, 0);
+    fake_run(f, 500);
+    cr_assert_null(fake_lease(f, "{s}bound"));
+    cr_assert(f->sessions[0].alive);
+    fake_free(f);
 }
 
 /* redisson#7272: release and renewal cross; the TTL never grows after the release. */
