@@ -138,7 +138,7 @@ static void execute(struct lock_machine *machine, const struct wire_request *req
         apply_force_release(machine, (const struct wire_named *)request, answer);
         break;
     default:
-        assert(!"judged before");
+        assert(false && "judged before");
     }
 }
 
@@ -169,8 +169,13 @@ static void apply_numbered(struct lock_machine *machine, const struct wire_reque
         return;
     }
     uint32_t answer = answer_find(machine, session, request->number);
-    if (answer != NONE) {
-        reply_answer(machine, request, session, answer); /* the deciding duplicate check */
+    if (answer != NONE) { /* the deciding duplicate check */
+        if (answer_fits(answer_at(machine, answer), request->item.op)) {
+            reply_answer(machine, request, session, answer);
+        } else { /* two requests with one number */
+            reply_problem(machine, request, &record->address, WIRE_BAD_REQUEST, WIRE_WHAT_NUMBER,
+                          request->number);
+        }
         return;
     }
     if (request->item.op == WIRE_OP_CLOSE) {

@@ -83,7 +83,7 @@ void index_insert(struct index *index, uint64_t hash, uint32_t ref)
         passed_add(bucket);
         at = next_bucket(index, at);
     }
-    assert(!"the index holds more entries than it was made for");
+    assert(false && "the index holds more entries than it was made for");
 }
 
 void index_remove(struct index *index, uint32_t hash_low, uint32_t ref)
@@ -100,7 +100,7 @@ void index_remove(struct index *index, uint32_t hash_low, uint32_t ref)
         passed_subtract(bucket);
         at = next_bucket(index, at);
     }
-    assert(!"the index does not hold what is removed from it");
+    assert(false && "the index does not hold what is removed from it");
 }
 
 bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32_t refs_max,

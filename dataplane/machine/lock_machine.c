@@ -252,3 +252,8 @@ void lock_machine_counts(const struct lock_machine *machine, struct lock_counts 
         .token_last = WORD_GET(state->token_last),
     };
 }
+
+uint64_t lock_machine_history(const struct lock_machine *machine)
+{
+    return machine->state.history;
+}

@@ -416,6 +416,12 @@ uint32_t answer_create(struct lock_machine *machine, uint32_t session, uint64_t 
 void answer_free(struct lock_machine *machine, uint32_t answer);
 /* Forgets answers below, but never one that is still waiting. */
 void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below);
+/* Whether a request of this op may be a retry of what was answered. A convert may find that it was
+ * cancelled before it was seen: nobody knew then that it would not be an acquire. */
+static inline bool answer_fits(const struct answer_record *answer, uint8_t op)
+{
+    return answer->op == op || (op == WIRE_OP_CONVERT && answer->status == WIRE_CANCELLED);
+}
 /* OK, STALE_REQUEST or WINDOW_FULL. */
 enum wire_status window_check(const struct lock_machine *machine,
                               const struct session_record *record, uint64_t number);

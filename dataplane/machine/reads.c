@@ -54,7 +54,7 @@ enum lock_admission lock_machine_admit(const struct lock_machine *machine,
         return LOCK_REFUSED;
     }
     uint32_t answer = answer_find(machine, session, request->number);
-    if (answer == NONE) {
+    if (answer == NONE || !answer_fits(answer_at(machine, answer), request->item.op)) {
         return LOCK_ADMIT;
     }
     build_answer(machine, out, &head, answer_at(machine, answer));

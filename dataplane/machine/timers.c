@@ -255,13 +255,19 @@ static void enter_block(struct timers *timers)
     }
 }
 
-static void pace_level(struct timers *timers, int level, uint64_t start, uint64_t passed)
+/* Moves the share of the opened slot that belongs to the time since the last call: the slot is
+ * opened `lead` ticks before `start`, when it must be done. */
+static void pace_level(struct timers *timers, int level, uint64_t start, uint64_t lead,
+                       uint64_t tick)
 {
     const struct timers_far *far = &timers->far[level];
     if (slot_first(timers, far_head(far, far->opened)) == TIMERS_NONE) {
         return;
     }
-    uint64_t left = start > timers->paced ? start - timers->paced : 1;
+    uint64_t opened = start > lead ? start - lead : 0;
+    uint64_t from = timers->paced > opened ? timers->paced : opened;
+    uint64_t left = start > from ? start - from : 1;
+    uint64_t passed = tick > from ? tick - from : 0;
     uint64_t share = passed < left ? passed : left;
     uint64_t moves = TIMERS_MOVES_MIN + far->counts[far->opened % TIMERS_FAR_SLOTS] * share / left;
     while (moves-- > 0 && move_one(timers, level)) {
@@ -270,12 +276,13 @@ static void pace_level(struct timers *timers, int level, uint64_t start, uint64_
 
 void timers_pace(struct timers *timers, uint64_t tick)
 {
-    uint64_t passed = tick > timers->paced ? tick - timers->paced : 0;
-    uint64_t block_start = timers->far[BLOCKS].opened << TIMERS_BLOCK_BITS;
-    uint64_t span_start = timers->far[SPANS].opened << (TIMERS_SPAN_BITS + TIMERS_BLOCK_BITS);
-    pace_level(timers, BLOCKS, block_start, passed);
-    /* The first block of the span is opened one block before it starts. */
-    pace_level(timers, SPANS, span_start - (1u << TIMERS_BLOCK_BITS), passed);
+    const uint64_t block = UINT64_C(1) << TIMERS_BLOCK_BITS;
+    const uint64_t span = block << TIMERS_SPAN_BITS;
+    uint64_t block_start = timers->far[BLOCKS].opened * block;
+    /* The first block of a span is opened one block before it starts. */
+    uint64_t span_start = timers->far[SPANS].opened * span - block;
+    pace_level(timers, BLOCKS, block_start, block, tick);
+    pace_level(timers, SPANS, span_start, span, tick);
     timers->paced = tick;
 }
 
