@@ -182,6 +182,25 @@ void worker_join(struct worker *worker)
     (void)pthread_join(worker->thread, NULL);
 }
 
+bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max, uint64_t now_ns,
+                        void (*take)(struct worker *worker, const struct port_packet *packet,
+                                     uint64_t now_ns))
+{
+    struct port_packet packets[PORT_BURST_MAX];
+    bool worked = false;
+
+    for (int burst = 0; burst < bursts_max; burst++) {
+        uint32_t count = port_rx_burst(port, packets, PORT_BURST_MAX);
+
+        for (uint32_t i = 0; i < count; i++)
+            take(worker, &packets[i], now_ns);
+        worked |= count > 0;
+        if (count < PORT_BURST_MAX)
+            break;
+    }
+    return worked;
+}
+
 /* ---- one turn -------------------------------------------------------------------------------- */
 
 bool worker_turn(struct worker *worker)

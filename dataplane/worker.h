@@ -23,8 +23,8 @@
 #include "hw/port.h"
 
 enum {
-    WORKER_HANDOVERS = 64,    /* items in flight between two workers */
-    WORKER_DRAWN = 512,       /* random words drawn at once */
+    WORKER_HANDOVERS = 64, /* items in flight between two workers */
+    WORKER_DRAWN = 512,    /* random words drawn at once */
     /* Bursts taken from one port in one turn. Peers before clients: what keeps the cluster together
      * must never wait behind a flood of requests, so a turn stays short. */
     WORKER_PEER_BURSTS_MAX = 4,
@@ -109,6 +109,10 @@ bool worker_turn(struct worker *worker);
 
 struct shard *worker_shard(struct worker *worker, uint16_t shard);
 uint64_t worker_draw(struct worker *worker);
+/* Takes at most `bursts_max` bursts from a port; true if there was anything. */
+bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max, uint64_t now_ns,
+                        void (*take)(struct worker *worker, const struct port_packet *packet,
+                                     uint64_t now_ns));
 bool worker_take_clients(struct worker *worker, uint64_t now_ns);
 bool worker_take_peers(struct worker *worker, uint64_t now_ns);
 bool worker_take_handovers(struct worker *worker, uint64_t now_ns);

@@ -271,17 +271,6 @@ static void take_datagram(struct worker *worker, const struct port_packet *packe
 
 bool worker_take_clients(struct worker *worker, uint64_t now_ns)
 {
-    struct port_packet packets[PORT_BURST_MAX];
-    bool worked = false;
-
-    for (int burst = 0; burst < WORKER_CLIENT_BURSTS_MAX; burst++) {
-        uint32_t count = port_rx_burst(worker->clients, packets, PORT_BURST_MAX);
-
-        for (uint32_t i = 0; i < count; i++)
-            take_datagram(worker, &packets[i], now_ns);
-        worked |= count > 0;
-        if (count < PORT_BURST_MAX)
-            break;
-    }
-    return worked;
+    return worker_take_bursts(worker, worker->clients, WORKER_CLIENT_BURSTS_MAX, now_ns,
+                              take_datagram);
 }

@@ -188,19 +188,7 @@ static void take_datagram(struct worker *worker, const struct port_packet *packe
 
 bool worker_take_peers(struct worker *worker, uint64_t now_ns)
 {
-    struct port_packet packets[PORT_BURST_MAX];
-    bool worked = false;
-
-    for (int burst = 0; burst < WORKER_PEER_BURSTS_MAX; burst++) {
-        uint32_t count = port_rx_burst(worker->peers, packets, PORT_BURST_MAX);
-
-        for (uint32_t i = 0; i < count; i++)
-            take_datagram(worker, &packets[i], now_ns);
-        worked |= count > 0;
-        if (count < PORT_BURST_MAX)
-            break;
-    }
-    return worked;
+    return worker_take_bursts(worker, worker->peers, WORKER_PEER_BURSTS_MAX, now_ns, take_datagram);
 }
 
 /* ---- between workers ------------------------------------------------------------------------- */
