@@ -1,0 +1,2 @@
+belay_fuzzer(fuzz_machine_restore machine_rig)
+belay_fuzzer(fuzz_machine_apply machine_rig)
