@@ -21,7 +21,7 @@
 #define MILLISECOND_NS UINT64_C(1000000)
 #define SECOND_NS      UINT64_C(1000000000)
 
-enum { EVENTS_MAX = 16, NICENESS = 5 };
+enum { EVENTS_MAX = 16 };
 
 const struct snapshots_tuning snapshots_tuning_default = {
     .fetch_give_up_ns = 30 * SECOND_NS,
@@ -219,8 +219,6 @@ static bool turn(struct snapshots *snapshots)
 static void *run(void *argument)
 {
     struct snapshots *snapshots = argument;
-    /* The workers' loops come first on shared cores. On Linux this is the thread's own niceness. */
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS);
     snapshots->now_ns = clock_monotonic_ns();
     while (!atomic_load_explicit(&snapshots->stop, memory_order_acquire)) {
         snapshots->wake_at_ns = UINT64_MAX;
