@@ -229,12 +229,11 @@ static void show(const struct load *load, const char *phase, double seconds)
     core_counts(load->core, &counts);
     fprintf(stderr,
             "\r%-8s %6.1f s  sessions %u  held %llu  renewals %llu  retries %llu  redirects %llu  "
-            "unavailable %llu  rejected %llu  challenges %llu in %llu  lost %llu   ",
+            "unavailable %llu  lost %llu   ",
             phase, seconds, counts.sessions, (unsigned long long)load->held,
             (unsigned long long)counts.renewals, (unsigned long long)counts.retries,
             (unsigned long long)counts.redirects, (unsigned long long)counts.unavailable,
-            (unsigned long long)counts.rejected, (unsigned long long)counts.challenges,
-            (unsigned long long)counts.datagrams_in, (unsigned long long)load->lost);
+            (unsigned long long)load->lost);
 }
 
 static double run(struct load *load)
