@@ -105,6 +105,20 @@ static void judge(struct guardian *guardian)
         guardian->phase = GUARDIAN_KILLING;
 }
 
+/* Front or keeper kill CMD's tree in the place of a guardian that was stopped past the deadline.
+ * CMD's death then means that the lock was lost, not that somebody killed CMD. */
+static void note_forced_end(struct guardian *guardian, int status)
+{
+    struct guard_page *page = guardian->page;
+
+    if (guardian->phase != GUARDIAN_RUNNING || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        return;
+    if (atomic_load(&page->ending) == GUARD_CAUSE_LOST)
+        atomic_store(&page->cause, GUARD_CAUSE_LOST);
+    else if (guard_now_ns() >= guard_force_at_ns(page))
+        atomic_store(&page->cause, GUARD_CAUSE_DEADLINE);
+}
+
 /* Takes every state change there is. True: nothing of the tree is left, for the kernel says that
  * there is no child and orphans of the tree become children of this subreaper. */
 static bool reap(struct guardian *guardian)
@@ -124,6 +138,7 @@ static bool reap(struct guardian *guardian)
             link_send(guardian->supervise->guardian_link[1], LINK_STOPPED, WSTOPSIG(status));
             continue;
         }
+        note_forced_end(guardian, status);
         guardian->command_ended = true;
         atomic_store(&guardian->page->wait_status, status);
         atomic_store(&guardian->page->has_status, 1);
