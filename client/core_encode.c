@@ -39,6 +39,7 @@ static void encode_keepalive(struct core *core, const struct core_request *reque
         const struct core_lock *lock = &core->locks[at];
         renew->renewals[i].lease = lock->sent_lease;
         renew->renewals[i].key_tag = lock->key_tag;
+        renew->renewals[i].ttl_ms = lock->ask_ttl_ms;
         at = lock->renew_next;
     }
 }

@@ -189,6 +189,10 @@ uint32_t lock_granted(struct core *core, uint32_t at, const struct wire_granted 
     lock->ttl_ms = granted->ttl_ms;
     if (request->ttl_ms != 0 && granted->ttl_ms != 0)
         lock->ttl_ms = (uint32_t)min_ns(request->ttl_ms, granted->ttl_ms);
+    /* The answer to a poll may give only what is left of the TTL; a reentrant one may be shorter.
+     */
+    if (lock->ttl_ms < request->ttl_ms && lock->ttl_ms != 0)
+        lock->ask_ttl_ms = request->ttl_ms;
     lock->no_renewal = request->no_renewal || lock->ttl_ms == 0;
     if (lock->ttl_ms != 0)
         set_deadline(lock, grant_basis_ns(core, at, granted));
@@ -287,6 +291,8 @@ void lock_renewal_result(struct core *core, uint32_t slot, unsigned result, uint
         if (!lock->lock_delay && core->sessions[lock->session].state == SESSION_OPEN)
             give_back(core, slot, &lock->sent_lease);
     } else if (lock->state == LOCK_HELD && result == WIRE_OK && same) {
+        if (lock->ask_ttl_ms != 0)
+            lock->ttl_ms = lock->ask_ttl_ms;
         lock_extend(core, slot, basis_ns);
     } else if (lock->state == LOCK_HELD && result == WIRE_LOST && same && !lock->converting) {
         lock_lose(core, slot, BELAY_LOST_EXPIRED);

@@ -195,10 +195,11 @@ struct core_lock {
     uint32_t renew_next, renew_previous; /* session.due or a keepalive's list */
     uint32_t ttl_ms;                     /* 0 = lives with the session */
     uint32_t key_tag;
-    uint32_t uses;     /* reentrant acquires that share it */
-    uint32_t commands; /* requests that name it; the slot stays until they are over */
-    uint8_t state;     /* enum lock_state */
-    uint8_t renewal;   /* enum lock_renewal */
+    uint32_t ask_ttl_ms; /* renewals ask for this: granted with less than was asked for; else 0 */
+    uint32_t uses;       /* reentrant acquires that share it */
+    uint32_t commands;   /* requests that name it; the slot stays until they are over */
+    uint8_t state;       /* enum lock_state */
+    uint8_t renewal;     /* enum lock_renewal */
     uint8_t mode;
     bool no_renewal;
     bool converting;

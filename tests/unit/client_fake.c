@@ -256,7 +256,8 @@ static void grant_next(struct fake *f, const char *name)
         new_lease(f, name, first->session, first->number, first->ttl_ms, first->key_tag);
     lease->pushed = true;
     struct wire_granted granted = granted_of(f, lease, WIRE_OP_ACQUIRE);
-    store(f, first->session, first->number, &granted);
+    if (first->number >= session_of(f, first->session)->acked)
+        store(f, first->session, first->number, &granted);
     granted.reply.item.op = WIRE_OP_PUSH_GRANT;
     if (!f->mute_pushes && f->leader != FAKE_NONE)
         fake_reply(f, f->leader, &granted);
@@ -401,8 +402,10 @@ static void do_renewals(struct fake *f, uint8_t node, struct fake_session *sessi
     for (uint16_t i = 0; i < renew->count; i++) {
         struct fake_lease *lease = by_secret(f, renew->renewals[i].lease.secret);
         bool held = lease != NULL && lease->alive && lease->key_tag == renew->renewals[i].key_tag;
-        if (held && lease->ttl_ms != 0)
-            lease->deadline_ns = f->now_ns + lease->ttl_ms * FAKE_MS;
+        if (held && lease->ttl_ms != 0) {
+            uint32_t ttl_ms = renew->renewals[i].ttl_ms;
+            lease->deadline_ns = f->now_ns + (ttl_ms != 0 ? ttl_ms : lease->ttl_ms) * FAKE_MS;
+        }
         renewed->results[i] = held ? WIRE_OK : WIRE_LOST;
     }
     store(f, session->id, renew->request.number, renewed);
@@ -570,8 +573,10 @@ static bool answer_again(struct fake *f, uint8_t node, struct fake_session *sess
             struct fake_lease *lease = &f->leases[i];
             if (!lease->alive || lease->session != session->id || lease->number != request->number)
                 continue;
+            /* As if granted now, with what is left of its TTL. */
             struct wire_granted granted = granted_of(f, lease, WIRE_OP_ACQUIRE);
-            granted.waited = 0;
+            if (lease->ttl_ms != 0)
+                granted.ttl_ms = (uint32_t)((lease->deadline_ns - f->now_ns) / FAKE_MS);
             fake_reply(f, node, &granted);
             return true;
         }

@@ -292,7 +292,7 @@ static void long_wait(bool mute, bool cancel)
 {
     struct fake *f = fake_new(small_window);
     core_ref first = fake_acquire(f, "{w}a", 120000, 1);
-    core_ref request = waits(f, "{w}a", 120000, UINT64_MAX, 2);
+    core_ref request = waits(f, "{w}a", 9000, UINT64_MAX, 2);
 
     for (uint64_t i = 0; i < 100; i++) {
         core_ref other = fake_acquire(f, "{w}b", 60000, 10 + 2 * i);
