@@ -32,11 +32,20 @@ static struct log_base base_at(const struct shard *shard, uint64_t index)
     };
 }
 
-/* Half of the ring in use: time to make room before the leader runs into it. */
+/* Half a ring since the last one: time to make room before the leader runs into it. What the core
+ * keeps below a snapshot, for members that lag, does not count: it goes when room is needed. */
 static bool log_is_long(const struct shard *shard)
 {
-    return shard->log.end - shard->log.base.position > shard->options->ring_bytes / 2 ||
-           shard->log.last_index - shard->log.base.index > shard->options->entries_max / 2;
+    const struct log *log = &shard->log;
+    uint64_t index = log->base.index;
+    uint64_t position = log->base.position;
+
+    if (shard->saved_index > index && log_at(log, shard->saved_index)) {
+        index = shard->saved_index;
+        position = log_end_of(log, index);
+    }
+    return log->end - position > shard->options->ring_bytes / 2 ||
+           log->last_index - index > shard->options->entries_max / 2;
 }
 
 static struct snapshot_mail *mail_of_kind(struct shard *shard, enum snapshot_mail_kind kind)

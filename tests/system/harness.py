@@ -406,6 +406,19 @@ class Cluster:
                 equal(row["learners"], 0, f"learners of shard {shard}")
         return True
 
+    def all_vote(self):
+        """Every replica of every shard is a voter, and nobody is being rebuilt."""
+        for number, status in self.statuses().items():
+            for row in status["shards"]:
+                equal((row["voters"], row["learners"]), (self.count, 0),
+                      f"voters and learners of shard {row['shard']} at node {number}")
+                expect(row["role"] in ("leader", "follower"),
+                       f"shard {row['shard']} at node {number}: {row['role']}")
+        return True
+
+    def wait_voting(self, timeout_s=20):
+        wait_until(self.all_vote, timeout_s, "every replica votes")
+
     def wait_equal(self, timeout_s=20, voters=None):
         wait_until(lambda: self.equal_states(voters), timeout_s,
                    "all nodes hold equal states, all replicas vote")

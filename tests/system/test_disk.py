@@ -10,7 +10,8 @@ from netns import call, unshared
 
 DISK_BYTES = 64 << 20
 # Small segments, so that they are soon used up and a snapshot must be saved.
-SETTINGS = {"limits": {"leases": 4096}, "wal": {"segment": "2MiB", "segments": 4}}
+SETTINGS = {"limits": {"leases": 4096}, "wal": {"segment": "2MiB", "segments": "4"},
+            "log_ring": {"bytes": "256KiB", "entries": "1024", "ship_window": "32KiB"}}
 
 
 def fill(directory):
@@ -68,6 +69,37 @@ def test_full_disk():
     cluster.wait_equal(40)
     load.check_held()
     load.check_next_tokens()
+
+
+def last_indexes(node):
+    return {row["shard"]: row["last_index"] for row in node.status()["shards"]}
+
+
+def test_room_again_without_restart():
+    """No snapshot can be saved until neither log nor ring take any more, while the others go on.
+    With room again it catches up by itself."""
+    cluster = cluster_with_small_disk(1)
+    victim = cluster[1]
+    load = Load(cluster, slots=32)
+    load.wait_grants(100)
+    ballast = fill(victim.data)
+    wait_until(lambda: all(last > last_indexes(victim)[shard] + 2000
+                           for shard, last in last_indexes(cluster[2]).items()), 60,
+               "the node with the full disk is left behind")
+    load.wait_grants(load.grants() + 1000)
+    before = {row["shard"]: row["snapshot_index"] for row in victim.status()["shards"]}
+    os.unlink(ballast)
+    wait_until(lambda: all(row["snapshot_index"] > before[row["shard"]]
+                           for row in victim.status()["shards"]), 30, "snapshots are saved again")
+    load.kill9()
+    victim.check_alive()
+    cluster.wait_equal(40)
+    victim.kill9()
+    victim.start()
+    cluster.wait_ready(30)
+    cluster.wait_equal(40)
+    load.check_held()
+    expect("replica_rebuilt" not in victim.log(), "no rebuild was necessary")
 
 
 def test_starts_on_full_disk():

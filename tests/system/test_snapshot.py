@@ -93,25 +93,6 @@ def test_crashes_while_saving():
     expect("replica_rebuilt" not in victim.log(), "no crash made a rebuild necessary")
 
 
-def test_full_wal():
-    """More entries than snapshots make room for: writing waits, and nothing else happens."""
-    settings = {**SMALL, "wal": {"segment": "2MiB", "segments": "3"}}
-    cluster = Cluster(shards=2, settings=settings).start()
-    load = Load(cluster, threads=4, slots=64, keep_max=200)
-    wait_until(lambda: sum("event=wal_full" in node.log() for node in cluster) >= 2, 60,
-               "the WAL of two nodes is full for a while")
-    load.wait_grants(load.grants() + 20000, 60)
-    for node in cluster:
-        node.check_alive()
-    cluster[2].kill9()
-    load.wait_grants(load.grants() + 2000, 60)
-    cluster[2].start()
-    cluster.wait_ready(30)
-    load.kill9()
-    cluster.wait_equal(30)
-    load.check_held()
-
-
 def test_bounded_disk():
     """What a data directory holds does not grow with the number of operations."""
     cluster, load = start()
