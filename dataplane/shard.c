@@ -199,8 +199,7 @@ static void carry_out(struct shard *shard, const struct raft_effect *effect, uin
             shard->save_wanted = true;
         break;
     case RAFT_FX_FETCH_SNAPSHOT:
-        shard->fetch_peer = effect->snapshot.peer;
-        shard->fetch_node = effect->snapshot.node;
+        shard_fetch_from(shard, effect->snapshot.peer, effect->snapshot.node);
         break;
     case RAFT_FX_READ_READY:
         shard_reads_ready(shard, effect->read.context, effect->read.index);

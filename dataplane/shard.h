@@ -190,6 +190,7 @@ struct shard {
     uint16_t fetch_node;
     uint64_t fetch_at_ns; /* earliest next attempt */
     bool fetch_running;
+    bool fetch_cancel; /* what runs is from a node that leads no more; the thread is to be told */
     bool install_pending;      /* restored; the WAL record is still to be written */
     uint64_t install_sequence; /* WAL write that holds it; 0 = none */
     int install_error;         /* of a block; reported with the end */
@@ -281,6 +282,7 @@ void shard_ship_detach(struct shard *shard, uint64_t replica);
 void shard_ship_flush(struct shard *shard, uint64_t now_ns);
 void shard_configuration(struct shard *shard);
 struct shard_peer *shard_peer_of(struct shard *shard, uint64_t replica);
+void shard_fetch_from(struct shard *shard, uint64_t peer, uint16_t node);
 bool shard_snapshot_turn(struct shard *shard, uint64_t now_ns);
 void shard_spread(struct shard *shard, uint64_t now_ns);
 void shard_publish(struct shard *shard, uint64_t now_ns);

@@ -159,10 +159,24 @@ static void saved(struct shard *shard, const struct snapshot_mail *mail, uint64_
 
 /* ---- installing one -------------------------------------------------------------------------- */
 
+/* The node may have changed while a fetch is under way: the old one may be gone for good, and all
+ * other shards of this worker wait until that is noticed. */
+void shard_fetch_from(struct shard *shard, uint64_t peer, uint16_t node)
+{
+    if (shard->fetch_running && shard->fetch_node != node)
+        shard->fetch_cancel = true;
+    shard->fetch_peer = peer;
+    shard->fetch_node = node;
+}
+
 static bool fetch_turn(struct shard *shard, uint64_t now_ns)
 {
     struct snapshot_mail *mail;
 
+    if (shard->fetch_cancel && (mail = mail_of_kind(shard, SNAPSHOT_FETCH_CANCEL)) != NULL) {
+        shard->fetch_cancel = false;
+        shard->host->mail_publish(shard->host_context);
+    }
     if (!shard->fetch_peer || shard->fetch_running || now_ns < shard->fetch_at_ns ||
         shard->turnstile->fetching)
         return false;
@@ -180,12 +194,17 @@ static bool fetch_turn(struct shard *shard, uint64_t now_ns)
 static void fetch_over(struct shard *shard)
 {
     shard->fetch_running = false;
+    shard->fetch_cancel = false;
     if (shard->turnstile->fetching == shard)
         shard->turnstile->fetching = NULL;
 }
 
 static void fetch_failed(struct shard *shard, int result, uint64_t now_ns)
 {
+    if (result == -ECANCELED) { /* on our word: the next one is from the node that leads now */
+        fetch_over(shard);
+        return;
+    }
     shard_note(shard, &(struct shard_note){.event = "snapshot_not_fetched",
                                            .first_name = "error",
                                            .first = (uint64_t)-result,

@@ -22,8 +22,9 @@ enum snapshot_mail_kind {
     SNAPSHOT_SAVE_ABORT,
     SNAPSHOT_FETCH, /* peer_node, base.index = least index wanted: get one from that node's thread,
                        keep it as own file, then LOAD_BEGIN... as for LOAD; fails after a while */
-    SNAPSHOT_LOAD,  /* own newest valid one */
-    SNAPSHOT_DROP,  /* delete every file of `replica` (rebuilt under another id) */
+    SNAPSHOT_FETCH_CANCEL, /* of `replica`, if nothing was loaded of it yet: LOAD_END, -ECANCELED */
+    SNAPSHOT_LOAD,         /* own newest valid one */
+    SNAPSHOT_DROP,         /* delete every file of `replica` (rebuilt under another id) */
     /* thread to worker */
     SNAPSHOT_SAVED,      /* base.index, result: 0 or negative errno (-ENOSPC: disk full) */
     SNAPSHOT_LOAD_BEGIN, /* base, configuration, token_epoch */

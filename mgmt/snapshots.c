@@ -24,7 +24,7 @@
 enum { EVENTS_MAX = 16 };
 
 const struct snapshots_tuning snapshots_tuning_default = {
-    .fetch_give_up_ns = 30 * SECOND_NS,
+    .fetch_give_up_ns = 5 * SECOND_NS,
     .fetch_retry_ns_min = 50 * MILLISECOND_NS,
     .fetch_retry_ns_max = SECOND_NS,
     .request_timeout_ns = 2 * SECOND_NS,
@@ -169,6 +169,9 @@ static bool take_mail(struct snapshots *snapshots, struct worker_side *worker)
     case SNAPSHOT_FETCH:
     case SNAPSHOT_LOAD:
         job_start(snapshots, worker, mail);
+        break;
+    case SNAPSHOT_FETCH_CANCEL:
+        job_cancel_fetch(snapshots, worker, mail->replica);
         break;
     case SNAPSHOT_DROP:
         drop_replica(snapshots, worker, mail->replica);

@@ -193,6 +193,8 @@ void snapshots_answer(struct snapshots *snapshots, struct worker_side *worker,
 /* snapshots_job.c. A worker has one job at a time; another is answered -EBUSY. */
 void job_start(struct snapshots *snapshots, struct worker_side *worker,
                const struct snapshot_mail *mail);
+/* Ends a fetch of which the worker has heard nothing yet. */
+void job_cancel_fetch(struct snapshots *snapshots, struct worker_side *worker, uint64_t replica);
 /* True if it did something (and may do more at once). */
 bool job_step(struct snapshots *snapshots, struct worker_side *worker);
 void job_event(struct worker_side *worker, uint32_t events);

@@ -52,6 +52,13 @@ void job_cancel(struct snapshots *snapshots, struct worker_side *worker, int res
         end(snapshots, worker, result);
 }
 
+void job_cancel_fetch(struct snapshots *snapshots, struct worker_side *worker, uint64_t replica)
+{
+    const struct job *job = &worker->job;
+    if (job->fetch && job->replica == replica && job->stage < JOB_VERIFY)
+        job_cancel(snapshots, worker, -ECANCELED);
+}
+
 static void start_load(struct snapshots *snapshots, struct worker_side *worker, uint64_t below)
 {
     struct job *job = &worker->job;
