@@ -182,7 +182,7 @@ void worker_join(struct worker *worker)
     (void)pthread_join(worker->thread, NULL);
 }
 
-bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max, uint64_t now_ns,
+bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max,
                         void (*take)(struct worker *worker, const struct port_packet *packet,
                                      uint64_t now_ns))
 {
@@ -191,6 +191,9 @@ bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max
 
     for (int burst = 0; burst < bursts_max; burst++) {
         uint32_t count = port_rx_burst(port, packets, PORT_BURST_MAX);
+        /* Read after the burst was received: a batch that fills up in the middle of it is stamped
+         * with this, and no stamp may be older than the arrival of what it covers. */
+        uint64_t now_ns = clock_monotonic_ns();
 
         for (uint32_t i = 0; i < count; i++)
             take(worker, &packets[i], now_ns);
@@ -208,12 +211,13 @@ bool worker_turn(struct worker *worker)
     uint64_t now_ns = clock_monotonic_ns();
     bool worked = worker_take_writes(worker, now_ns);
 
-    worked |= worker_take_peers(worker, now_ns);
+    worked |= worker_take_peers(worker);
     worked |= worker_take_mail(worker, now_ns);
-    worked |= worker_take_handovers(worker, now_ns);
+    worked |= worker_take_handovers(worker);
+    now_ns = clock_monotonic_ns();
     for (uint32_t i = 0; i < worker->shards_count; i++)
         shard_received(&worker->shards[i], now_ns);
-    worked |= worker_take_clients(worker, now_ns);
+    worked |= worker_take_clients(worker);
     /* Read again: an entry's stamp is never older than the arrival of its last command. */
     now_ns = clock_monotonic_ns();
     for (uint32_t i = 0; i < worker->shards_count; i++)

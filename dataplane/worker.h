@@ -109,13 +109,14 @@ bool worker_turn(struct worker *worker);
 
 struct shard *worker_shard(struct worker *worker, uint16_t shard);
 uint64_t worker_draw(struct worker *worker);
-/* Takes at most `bursts_max` bursts from a port; true if there was anything. */
-bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max, uint64_t now_ns,
+/* Takes at most `bursts_max` bursts from a port; true if there was anything. `take` is given a
+ * clock reading from after the burst was received. */
+bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max,
                         void (*take)(struct worker *worker, const struct port_packet *packet,
                                      uint64_t now_ns));
-bool worker_take_clients(struct worker *worker, uint64_t now_ns);
-bool worker_take_peers(struct worker *worker, uint64_t now_ns);
-bool worker_take_handovers(struct worker *worker, uint64_t now_ns);
+bool worker_take_clients(struct worker *worker);
+bool worker_take_peers(struct worker *worker);
+bool worker_take_handovers(struct worker *worker);
 bool worker_hand_over(struct worker *worker, const struct wire_address *from, uint16_t sender_node,
                       const struct wire_item *item);
 void worker_client_item(struct worker *worker, const struct wire_address *from,

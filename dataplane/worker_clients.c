@@ -269,8 +269,7 @@ static void take_datagram(struct worker *worker, const struct port_packet *packe
     take_items(worker, &from, header, items, now_ns);
 }
 
-bool worker_take_clients(struct worker *worker, uint64_t now_ns)
+bool worker_take_clients(struct worker *worker)
 {
-    return worker_take_bursts(worker, worker->clients, WORKER_CLIENT_BURSTS_MAX, now_ns,
-                              take_datagram);
+    return worker_take_bursts(worker, worker->clients, WORKER_CLIENT_BURSTS_MAX, take_datagram);
 }

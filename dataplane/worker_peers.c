@@ -186,9 +186,9 @@ static void take_datagram(struct worker *worker, const struct port_packet *packe
     }
 }
 
-bool worker_take_peers(struct worker *worker, uint64_t now_ns)
+bool worker_take_peers(struct worker *worker)
 {
-    return worker_take_bursts(worker, worker->peers, WORKER_PEER_BURSTS_MAX, now_ns, take_datagram);
+    return worker_take_bursts(worker, worker->peers, WORKER_PEER_BURSTS_MAX, take_datagram);
 }
 
 /* ---- between workers ------------------------------------------------------------------------- */
@@ -212,7 +212,7 @@ bool worker_hand_over(struct worker *worker, const struct wire_address *from, ui
     return true;
 }
 
-bool worker_take_handovers(struct worker *worker, uint64_t now_ns)
+bool worker_take_handovers(struct worker *worker)
 {
     bool worked = false;
 
@@ -223,6 +223,7 @@ bool worker_take_handovers(struct worker *worker, uint64_t now_ns)
             continue;
         while ((handover = mailbox_peek(worker->inbox[i])) != NULL) {
             const struct wire_item *item = (const struct wire_item *)handover->item;
+            uint64_t now_ns = clock_monotonic_ns(); /* as in worker_take_bursts */
 
             if (handover->sender_node)
                 worker_peer_item(worker, &handover->from, handover->sender_node, item, now_ns);

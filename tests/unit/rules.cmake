@@ -1,0 +1,6 @@
+# What tests/RULES.md and tests/REGRESSIONS.md found untested elsewhere.
+belay_unit_test(test_lock_rules machine_rig)
+belay_unit_test(test_shard_rules belay_dataplane)
+belay_unit_test(test_worker_rules belay_dataplane)
+target_link_options(test_worker_rules PRIVATE
+  -Wl,--wrap=clock_monotonic_ns -Wl,--wrap=port_rx_burst)

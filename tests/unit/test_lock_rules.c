@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Faults of other services that only show at size: a million leases due at once, a session with
+ * 50,000 locks, ten million cycles. The sizes are the reports'; the machine alone is fast enough.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/machine/machine.h"
+#include "tests/unit/machine_rig.h"
+
+static struct machine_rig rig;
+
+static void stop(void)
+{
+    const char *wrong = lock_machine_verify(rig.machine);
+    cr_expect_null(wrong, "%s", wrong);
+    rig_free(&rig);
+}
+
+static struct lock_counts counts(void)
+{
+    struct lock_counts result;
+    lock_machine_counts(rig.machine, &result);
+    return result;
+}
+
+/* Applies the batch as a follower does: nobody is told, and nothing is kept of the outputs. */
+static void apply_in_silence(void)
+{
+    struct lock_batch batch = {.count = rig.count, .endings_max = rig.endings_max};
+    struct lock_entry entry = {
+        .index = ++rig.index,
+        .stamp_ns = rig.stamp_ns,
+        .kind = LOCK_ENTRY_COMMANDS,
+        .payload = rig.payload,
+        .payload_bytes = rig.payload_bytes,
+    };
+    memcpy(rig.payload, &batch, sizeof(batch));
+    cr_assert_eq(lock_machine_apply(rig.machine, &entry, NULL), 0);
+    rig.payload_bytes = sizeof(batch);
+    rig.count = 0;
+}
+
+/* `locks` exclusive locks of one session, named "o0", "o1", ... ttl_ms 0: bound to the session. */
+static void take_many(uint64_t session, uint32_t locks, uint32_t ttl_ms)
+{
+    char name[24];
+    for (uint32_t i = 0; i < locks; i++) {
+        snprintf(name, sizeof(name), "o%u", i);
+        struct wire_acquire *item = rig_acquire(&rig, session, i + 1, 2, name, ttl_ms);
+        item->request.acked_below = i + 1;
+        if (i % 1000 == 999 || i + 1 == locks) {
+            apply_in_silence();
+        }
+    }
+    cr_assert_eq(counts().leases, locks);
+}
+
+/* Everything is due. Entries come, a millisecond apart, with one request of somebody else each: it
+ * is served in that entry, by a name that is due but not settled yet; no entry ends more than its
+ * share; and the last one ends as late as so many entries take, not later. */
+static void due_at_once(uint32_t locks, uint64_t other)
+{
+    enum { ENDINGS = LOCK_ENDINGS_DEFAULT };
+    uint64_t due_ns = rig.stamp_ns;
+    uint32_t left = locks;
+    uint32_t taken = 0;
+    uint32_t entries = 0;
+    rig.endings_max = ENDINGS;
+    while (left > 0) {
+        char name[24];
+        uint32_t wanted = locks - 1 - taken;
+        cr_assert_lt(entries++, locks / ENDINGS + 8, "endings do not keep up");
+        snprintf(name, sizeof(name), "o%u", wanted);
+        struct wire_acquire *item = rig_acquire(&rig, other, ++taken, 2, name, 3600000);
+        item->request.acked_below = taken;
+        item->request.item.flags = WIRE_TRY;
+        cr_assert_eq(rig_apply(&rig), 0);
+        cr_assert_eq(rig_status(&rig, 0), WIRE_OK, "%s is %s in entry %u", name,
+                     wire_status_name(rig_status(&rig, 0)), entries);
+        cr_assert_leq(rig.outputs_count, ENDINGS + 2, "one entry told %u", rig.outputs_count);
+        uint32_t now_left = counts().leases - taken;
+        cr_assert_leq(left - now_left, ENDINGS + 1, "%u ended in one entry", left - now_left);
+        left = now_left;
+        rig.stamp_ns += RIG_MS;
+    }
+    cr_assert_leq(counts().lateness_ns_max, rig.stamp_ns - due_ns + 2 * LOCK_TICK_NS);
+    cr_assert_leq(rig.stamp_ns - due_ns, (uint64_t)(locks / ENDINGS + 8) * RIG_MS);
+}
+
+static void start_many(uint32_t locks)
+{
+    struct lock_limits limits = rig_limits();
+    limits.leases_max = limits.resources_max = locks + locks / 64 + 1000;
+    limits.ttl_ms_max = 3600000;
+    rig_init(&rig, &limits, true);
+}
+
+/* etcd#9360, etcd#12105: a mass expiry stalled the service, and the last lease ended 600 s late. */
+Test(lock_rules, a_million_leases_due_at_once, .timeout = 100)
+{
+    enum { MANY = 1000000 };
+    start_many(MANY);
+    uint64_t owner = rig_session(&rig, 3600000);
+    uint64_t other = rig_session(&rig, 3600000);
+    take_many(owner, MANY, 1000);
+    rig.stamp_ns += 1000 * RIG_MS + LOCK_TICK_NS;
+    due_at_once(MANY, other);
+    cr_assert_eq(counts().expired, MANY);
+    stop();
+}
+
+/* kubernetes#96836: the end of a session with very many locks blocked everybody. */
+Test(lock_rules, a_session_with_50000_locks_ends)
+{
+    enum { MANY = 50000 };
+    start_many(MANY);
+    uint64_t huge = rig_session(&rig, 1000);
+    uint64_t other = rig_session(&rig, 3600000);
+    take_many(huge, MANY, 0);
+    rig.stamp_ns += 1000 * RIG_MS + LOCK_TICK_NS;
+    due_at_once(MANY, other);
+    cr_assert_eq(counts().sessions_expired, 1);
+    stop();
+}
+
+/* The same when it is closed by its own request: that entry is short, too. */
+Test(lock_rules, a_session_with_50000_locks_is_closed)
+{
+    enum { MANY = 50000 };
+    start_many(MANY);
+    uint64_t huge = rig_session(&rig, 3600000);
+    uint64_t other = rig_session(&rig, 3600000);
+    take_many(huge, MANY, 0);
+    rig_close(&rig, huge, MANY + 1)->request.acked_below = MANY + 1;
+    cr_assert_eq(rig_apply(&rig), 0);
+    cr_assert_eq(rig_status(&rig, 0), WIRE_OK);
+    cr_assert_geq(counts().leases, MANY - LOCK_ENDINGS_DEFAULT - 1, "released in one entry");
+    due_at_once(counts().leases, other);
+    stop();
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long long size;
+    unsigned long long resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "%llu %llu", &size, &resident), 2);
+    fclose(file);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* etcd#11495, hazelcast#26402: ten million cycles, each under a name of its own, as a follower
+ * applies them. There is room for a few locks only: anything left behind per cycle or per name ends
+ * in OVER_LIMIT long before; and no page is touched that was not touched in the first cycles. */
+Test(lock_rules, ten_million_names_leave_nothing, .timeout = 100)
+{
+    enum { CYCLES = 10000000, BATCH = 500, FIRST = 100000 };
+    struct lock_limits limits = rig_limits();
+    limits.leases_max = limits.resources_max = 8;
+    rig_init(&rig, &limits, true);
+    uint64_t session = rig_session(&rig, 3600000);
+    uint64_t number = 0;
+    uint64_t resident = 0;
+    for (uint32_t i = 0; i < CYCLES; i++) {
+        char name[24] = "name/0000000000";
+        for (uint32_t digit = 14, rest = i; rest > 0; rest /= 10) {
+            name[digit--] = (char)('0' + rest % 10);
+        }
+        struct wire_lease_id lease = {.secret = rig.drawn, .slot = 0};
+        number += 2;
+        rig_acquire(&rig, session, number - 1, 2, name, 1000)->request.acked_below = number - 1;
+        rig_release(&rig, session, number, lease, name)->request.acked_below = number;
+        if (i % BATCH == BATCH - 1) {
+            rig.stamp_ns += RIG_MS;
+            apply_in_silence();
+        }
+        if (i == FIRST) {
+            resident = resident_bytes();
+        }
+        if (i % 1000000 == 999999) { /* its session lives on its keepalives */
+            number++;
+            rig_renew(&rig, WIRE_OP_KEEPALIVE, session, number, 0)->request.acked_below = number;
+            apply_in_silence();
+        }
+    }
+    struct lock_counts end = counts();
+    cr_assert_eq(end.granted, CYCLES);
+    cr_assert_eq(end.released, CYCLES);
+    cr_assert_eq(end.leases, 0);
+    cr_assert_eq(end.resources, 0);
+    cr_assert_leq(end.answers, 1);
+    for (int slab = 0; slab < SLAB_COUNT; slab++) {
+        cr_assert_leq(rig.machine->slabs[slab].live, 1, "slab %d keeps %u records", slab,
+                      rig.machine->slabs[slab].live);
+    }
+    cr_assert_leq(resident_bytes(), resident + (64 << 10), "grew by %" PRIu64 " bytes",
+                  resident_bytes() - resident);
+    stop();
+}
