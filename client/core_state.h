@@ -43,7 +43,7 @@ static_assert((int)RENEWALS_MAX <= (int)WIRE_RENEWALS_MAX, "what fits is what ma
 #define SOFT_MAX_NS    (250 * MS)
 #define MAP_EVERY_NS   (100 * MS)   /* at most */
 #define SUSPECT_NS     (100 * MS)   /* then a silent node is tried again */
-#define RELEASE_NS     (60000 * MS) /* an unanswered release is repeated so long in the background */
+#define RELEASE_NS     (60000 * MS) /* an unanswered release is repeated for so long */
 #define ROUTE_FLIP_NS  (5 * MS)     /* a shard's leader is followed at once only so often */
 
 struct list {

@@ -1,5 +1,6 @@
 # The client's tests. client_fake is a cluster in virtual time.
-add_library(client_fake STATIC ${PROJECT_SOURCE_DIR}/tests/unit/client_fake.c)
+add_library(client_fake STATIC ${PROJECT_SOURCE_DIR}/tests/unit/client_fake.c
+  ${PROJECT_SOURCE_DIR}/tests/unit/client_fake_service.c)
 target_link_libraries(client_fake PUBLIC belay_core)
 target_include_directories(client_fake PUBLIC ${PROJECT_SOURCE_DIR}/tests/unit)
 

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "belay/belay.h"
 #include "durable_faults.h"
@@ -35,11 +36,15 @@ static void each_file(void (*each)(const char *path))
 
 static void teardown(void)
 {
-    char command[128];
+    DIR *open_directory = opendir(directory);
 
     fault_reset(-1, false);
-    snprintf(command, sizeof(command), "rm -r %s", directory);
-    cr_assert_eq(system(command), 0);
+    for (struct dirent *entry; (entry = readdir(open_directory)) != NULL;) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            cr_assert_eq(unlinkat(dirfd(open_directory), entry->d_name, 0), 0);
+    }
+    closedir(open_directory);
+    cr_assert_eq(rmdir(directory), 0);
 }
 
 static belay_store *open_store(void)
