@@ -535,3 +535,53 @@ Test(shard_rules, list_and_query_agree_on_every_node)
         cr_assert_eq(held, 0, "as many in the list as are held");
     }
 }
+
+/* A stale answer says of which index it is and for how long this replica has heard no leader; asked
+ * without `stale`, a node that cannot know says so instead. */
+Test(shard_rules, a_stale_answer_says_how_old_it_is)
+{
+    uint64_t found[SHARD_REPLY_BYTES_MAX / 8];
+    struct wire_address from = world_client(5);
+    struct world_node *away;
+    const struct wire_state *state;
+    uint64_t index, a;
+
+    world_open(&world, NODE_DISK);
+    a = world_open_session(&world, 1, 3600000);
+    (void)acquire(1, a, 1, "old", 60000);
+    world_run(&world, 100 * WORLD_MS);
+    world_converge(&world);
+    away = &world.nodes[world_leader(&world) == &world.nodes[0] ? 1 : 0];
+    away->cut = true;
+    index = away->shard.applied;
+    (void)acquire(1, a, 2, "new", 60000);
+    world_run(&world, 3 * SECOND);
+    (void)read_at(away, WIRE_OP_QUERY, "new", found);
+    state = (const struct wire_state *)world_find(&world, 5, WIRE_OP_QUERY, 1);
+    cr_assert_eq(state->holders, 0);
+    cr_assert_eq(state->index, index);
+    cr_assert_geq(state->age_ns, 3 * SECOND);
+    cr_assert_leq(state->age_ns, 3 * SECOND + 200 * WORLD_MS);
+    for (int n = 0; n < WORLD_NODES; n++) {
+        struct wire_named named = {
+            .request = {.item = {.bytes = sizeof named + 8, .op = WIRE_OP_QUERY}, .number = 2},
+            .name_bytes = 3};
+        uint64_t space[sizeof named / 8 + 1] = {0};
+        const struct wire_reply *reply;
+
+        memcpy(space, &named, sizeof named);
+        memcpy((uint8_t *)space + sizeof named, "new", 3);
+        world.replies_count = 0;
+        shard_request(&world.nodes[n].shard, &from, (const struct wire_item *)space, world.now_ns);
+        world_run(&world, 50 * WORLD_MS);
+        reply = world_find(&world, 5, WIRE_OP_QUERY, 2);
+        cr_assert_not_null(reply);
+        if (&world.nodes[n] == world_leader(&world)) {
+            cr_assert_eq(reply->item.status, WIRE_OK);
+            cr_assert_eq(((const struct wire_state *)reply)->holders, 1);
+        } else {
+            cr_assert_eq(reply->item.status, WIRE_NOT_LEADER);
+        }
+    }
+    away->cut = false;
+}

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * What only the worker's loop can get wrong.
+ *
  * An entry's stamp is read after its last command was received. Clients count their deadline from
  * the moment they sent: a stamp from before that would end the lease before they think it does. The
  * batch that fills up in the middle of a burst is the one that goes wrong easily.
  *
- * The clock and the port are replaced at link time (-Wl,--wrap).
+ * A write that failed ends the process: the kernel may report an error once and forget it.
+ *
+ * The clock, the port and the disk are replaced at link time (-Wl,--wrap).
  */
+#include <errno.h>
+
 #include "dataplane/worker.h"
 #include "shard_world.h"
 
@@ -18,6 +24,10 @@ static_assert(PORT_BURST_MAX * (sizeof(struct wire_acquire) + 2 * LONG_BYTES) >
 
 uint64_t __wrap_clock_monotonic_ns(void);
 uint32_t __wrap_port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max);
+int __wrap_disk_submit_write(struct disk *disk, uint32_t segment, uint64_t offset,
+                             const void *buffer, size_t bytes, uint64_t user);
+size_t __wrap_disk_in_flight(const struct disk *disk);
+size_t __wrap_disk_poll(struct disk *disk, struct disk_completion *completions, size_t max);
 
 static struct world world;
 static struct world_node *leader;
@@ -142,4 +152,101 @@ Test(worker_rules, a_batch_that_fills_with_what_is_handed_over)
     cr_assert(worker_take_handovers(&worker));
     stamped_after(first, received_ns);
     free(memory);
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+static uint64_t submitted; /* 0 = none in flight */
+static int write_result;
+static int failures;
+
+int __wrap_disk_submit_write(struct disk *disk, uint32_t segment, uint64_t offset,
+                             const void *buffer, size_t bytes, uint64_t user)
+{
+    (void)disk;
+    (void)segment;
+    (void)offset;
+    (void)buffer;
+    (void)bytes;
+    cr_assert_eq(submitted, 0);
+    submitted = user;
+    return 0;
+}
+
+size_t __wrap_disk_in_flight(const struct disk *disk)
+{
+    (void)disk;
+    return submitted != 0;
+}
+
+size_t __wrap_disk_poll(struct disk *disk, struct disk_completion *completions, size_t max)
+{
+    (void)disk;
+    cr_assert_geq(max, 1);
+    completions[0] = (struct disk_completion){.user = submitted, .result = write_result};
+    submitted = 0;
+    return 1;
+}
+
+static void note_failure(void *context, int error, const char *what)
+{
+    (void)context;
+    (void)what;
+    cr_assert_eq(error, -EIO);
+    failures++;
+}
+
+/* One acquire into the log, and its write on the way. */
+static void write_one(void)
+{
+    struct wire_address from = world_client(1);
+    static uint64_t item[128];
+
+    long_acquire(item);
+    worker_client_item(&worker, &from, (const struct wire_item *)item, clock_ns);
+    (void)shard_turn(&leader->shard, clock_ns);
+    worker_submit_writes(&worker, clock_ns);
+}
+
+static void attach_disk(void)
+{
+    static char somewhere;
+
+    /* The world's own write, if one is on the way, is complete. */
+    world_run(&world, 5 * WORLD_MS);
+    while (wal_in_flight(leader->wal) || wal_pending(leader->wal))
+        world_tick(&world);
+    clock_ns = world.now_ns;
+    worker.disk = (struct disk *)(void *)&somewhere; /* never looked into */
+    worker.wal = leader->wal;
+    worker.fail = note_failure;
+    submitted = 0;
+    write_result = 0;
+    failures = 0;
+}
+
+/* "fsyncgate": an error is reported once; a later write then succeeds, but the pages are gone. So
+ * the first error is the end: said once, nothing of it counts as durable, nothing is written any
+ * more. */
+Test(worker_rules, a_failed_write_is_the_end)
+{
+    uint64_t durable;
+
+    attach_disk();
+    write_one();
+    cr_assert_neq(submitted, 0);
+    cr_assert(worker_take_writes(&worker, clock_ns));
+    cr_assert_eq(leader->shard.view.durable_index, leader->shard.log.last_index, "a good write");
+    cr_assert_eq(failures, 0);
+    durable = leader->shard.view.durable_index;
+    write_result = -EIO;
+    write_one();
+    cr_assert_neq(submitted, 0);
+    (void)worker_take_writes(&worker, clock_ns);
+    cr_assert_eq(failures, 1);
+    cr_assert_eq(leader->shard.view.durable_index, durable, "it is not durable");
+    write_result = 0;
+    write_one();
+    cr_assert_eq(submitted, 0, "no retry, nor anything else");
+    cr_assert_eq(failures, 1);
 }
