@@ -45,6 +45,8 @@ static void convert_wait(struct lock_machine *machine, const struct wire_convert
     }
 }
 
+/* Whoever names the lease may convert it, as with release and renew. A wait belongs to the session
+ * that asked, whose lease it is or not: it ends with that session, or with the lease. */
 void apply_convert(struct lock_machine *machine, const struct wire_convert *convert,
                    uint32_t session, uint32_t answer)
 {
@@ -52,10 +54,6 @@ void apply_convert(struct lock_machine *machine, const struct wire_convert *conv
     uint32_t lease = lease_find(machine, &convert->lease, convert->key_tag);
     if (lease == NONE || until_has(lease_at(machine, lease)->until, LEASE_FORCED)) {
         answer_record->status = WIRE_LOST;
-        return;
-    }
-    if (lease_at(machine, lease)->session != session) {
-        answer_record->status = WIRE_DENIED; /* the wait would belong to another session */
         return;
     }
     uint32_t resource = resource_touch(machine, lease_at(machine, lease)->resource);

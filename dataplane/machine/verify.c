@@ -204,10 +204,9 @@ static const char *waiter_fields(const struct lock_machine *machine, uint32_t sl
     if (record->lease != NONE) {
         REQUIRE(is_live(machine, SLAB_LEASES, record->lease), "an upgrader's lease is not live");
         const struct lease_record *lease = lease_at(machine, record->lease);
-        REQUIRE(lease->session == record->session && record->mode == WIRE_EXCLUSIVE &&
-                    record->extra == NONE &&
+        REQUIRE(record->mode == WIRE_EXCLUSIVE && record->extra == NONE &&
                     lease->resource == queue_at(machine, record->queue)->resource,
-                "an upgrader's lease is not its own");
+                "an upgrader's lease holds another resource");
     }
     return NULL;
 }

@@ -1060,10 +1060,6 @@ static void do_convert(struct lock_twin *twin, const struct wire_convert *conver
         answer_plain(answer->item, &convert->request, WIRE_LOST);
         return;
     }
-    if (lease->session != session) {
-        answer_plain(answer->item, &convert->request, WIRE_DENIED);
-        return;
-    }
     int resource = touch(twin, lease->resource);
     if (convert->mode == WIRE_EXCLUSIVE && lease->terms.mode == WIRE_SHARED) {
         if (count_holders(twin, resource) > 1) {
