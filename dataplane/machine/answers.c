@@ -6,6 +6,11 @@
  * It is what makes a retried request one request, also at another leader: the deciding duplicate
  * check is here, at apply, from replicated state alone. It moves only by acknowledgements inside
  * log entries, so every replica agrees on which numbers are new.
+ *
+ * A waiting acquire must not hold the window back for as long as it waits, or its session would run
+ * out of numbers, keepalives first. So an acknowledgement may pass over it: its answer then leaves
+ * the window and lives on with the waiter, found by number through it. When the wait ends the
+ * answer goes; from then on a retry is told what the session holds (reply_passed).
  */
 #include "dataplane/machine/machine.h"
 
@@ -41,7 +46,10 @@ void answer_free(struct lock_machine *machine, uint32_t answer)
     if (record->status == WIRE_BUSY) {
         extra_free(machine, record->busy.extra);
     }
-    *window_cell(machine, record->session, record->number) = NONE;
+    uint32_t *cell = window_cell(machine, record->session, record->number);
+    if (*cell == answer) { /* one that was passed over has left its cell to another number */
+        *cell = NONE;
+    }
     session_change(machine, record->session)->answers--;
     slab_free(&machine->slabs[SLAB_ANSWERS], answer);
 }
@@ -62,12 +70,32 @@ void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below
             continue;
         }
         if (answer_at(machine, answer)->status == WIRE_QUEUED) {
-            below = number; /* nobody has seen the outcome yet, whatever was acknowledged */
-            break;
+            *window_cell(machine, session, number) = NONE; /* passed over */
+        } else {
+            answer_free(machine, answer);
         }
-        answer_free(machine, answer);
     }
     session_change(machine, session)->acked_below = below;
+}
+
+void answer_ended(struct lock_machine *machine, uint32_t answer)
+{
+    if (answer_is_passed(machine, answer_at(machine, answer))) {
+        answer_free(machine, answer);
+    }
+}
+
+uint32_t answer_find_passed(const struct lock_machine *machine, uint32_t session, uint64_t number)
+{
+    uint32_t waiter = session_at(machine, session)->waiter;
+    for (uint32_t steps = 0; steps < HELD_SEARCH_MAX && waiter != NONE; steps++) {
+        const struct waiter_record *record = waiter_at(machine, waiter);
+        if (answer_at(machine, record->answer)->number == number) {
+            return record->answer;
+        }
+        waiter = record->session_next;
+    }
+    return NONE;
 }
 
 void answer_problem(struct answer_record *answer, enum wire_status status, enum wire_what what,

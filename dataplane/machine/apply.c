@@ -153,6 +153,53 @@ static uint32_t live_session(struct lock_machine *machine, uint64_t id, uint32_t
     return session;
 }
 
+/* What the session holds of the resource that an old acquire names: as if granted now, with what is
+ * left of the TTL. (A lease does not remember under which number it was granted, but a session
+ * never waits for what it holds.) */
+static bool held_by_name(struct lock_machine *machine, const struct wire_acquire *acquire,
+                         uint32_t session, struct answer_record *answer)
+{
+    struct key key = key_of(acquire->text, acquire->namespace_bytes, acquire->name_bytes);
+    uint32_t resource = resource_find(machine, &key);
+    uint32_t lease = resource == NONE ? NONE : lease_of_session(machine, resource, session);
+    if (lease == NONE || lease_is_over(machine, lease_at(machine, lease))) {
+        return false;
+    }
+    *answer = (struct answer_record){
+        .number = acquire->request.number, .session = session, .op = WIRE_OP_ACQUIRE};
+    answer_granted(machine, answer, lease, ANSWER_WAITED);
+    const struct lease_record *record = lease_at(machine, lease);
+    if (!until_has(record->until, LEASE_BOUND)) {
+        uint64_t left_ns = until_tick(record->until) * LOCK_TICK_NS - machine->now.stamp_ns;
+        uint64_t left_ms = left_ns / 1000000;
+        uint64_t grace_ms = record->extra == NONE ? 0 : extra_at(machine, record->extra)->grace_ms;
+        left_ms = left_ms > grace_ms ? left_ms - grace_ms : 0;
+        if (left_ms == 0) {
+            return false;
+        }
+        answer->granted.ttl_ms = left_ms < record->ttl_ms ? (uint32_t)left_ms : record->ttl_ms;
+    }
+    return true;
+}
+
+/* A retry of an acquire or convert whose number was passed over. False: nothing is left of it. */
+static bool reply_passed(struct lock_machine *machine, const struct wire_request *request,
+                         uint32_t session)
+{
+    uint32_t answer = answer_find_passed(machine, session, request->number);
+    struct answer_record held;
+    if (answer != NONE && answer_at(machine, answer)->op == request->item.op) {
+        reply_answer(machine, request, session, answer_at(machine, answer));
+        return true;
+    }
+    if (request->item.op != WIRE_OP_ACQUIRE ||
+        !held_by_name(machine, (const struct wire_acquire *)request, session, &held)) {
+        return false;
+    }
+    reply_answer(machine, request, session, &held);
+    return true;
+}
+
 static void apply_numbered(struct lock_machine *machine, const struct wire_request *request,
                            uint32_t session_guess)
 {
@@ -164,6 +211,9 @@ static void apply_numbered(struct lock_machine *machine, const struct wire_reque
     const struct session_record *record = session_at(machine, session);
     answers_trim(machine, session, request->acked_below);
     enum wire_status placed = window_check(machine, record, request->number);
+    if (placed == WIRE_STALE_REQUEST && reply_passed(machine, request, session)) {
+        return;
+    }
     if (placed != WIRE_OK) {
         reply_status(machine, request, &record->address, placed);
         return;
@@ -171,7 +221,7 @@ static void apply_numbered(struct lock_machine *machine, const struct wire_reque
     uint32_t answer = answer_find(machine, session, request->number);
     if (answer != NONE) { /* the deciding duplicate check */
         if (answer_fits(answer_at(machine, answer), request->item.op)) {
-            reply_answer(machine, request, session, answer);
+            reply_answer(machine, request, session, answer_at(machine, answer));
         } else { /* two requests with one number */
             reply_problem(machine, request, &record->address, WIRE_BAD_REQUEST, WIRE_WHAT_NUMBER,
                           request->number);
@@ -190,7 +240,7 @@ static void apply_numbered(struct lock_machine *machine, const struct wire_reque
     }
     answer = answer_create(machine, session, request->number, request->item.op);
     execute(machine, request, session, answer);
-    reply_answer(machine, request, session, answer);
+    reply_answer(machine, request, session, answer_at(machine, answer));
 }
 
 static void apply_command(struct lock_machine *machine, const struct announced *command)

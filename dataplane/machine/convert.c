@@ -124,6 +124,13 @@ void apply_cancel(struct lock_machine *machine, const struct wire_cancel *cancel
 {
     struct answer_record *record = answer_change(machine, answer);
     enum wire_status placed = window_check(machine, session_at(machine, session), cancel->target);
+    if (placed == WIRE_STALE_REQUEST) {
+        uint32_t passed = answer_find_passed(machine, session, cancel->target);
+        if (passed != NONE) {
+            cancel_waiting(machine, answer_at(machine, passed)->queued.waiter);
+            return;
+        }
+    }
     record->status = (uint8_t)placed;
     if (placed != WIRE_OK) {
         return;

@@ -190,6 +190,7 @@ static void grant_waiter(struct lock_machine *machine, uint32_t resource, uint32
     }
     answer_granted(machine, answer_change(machine, answer), lease, ANSWER_WAITED);
     push_grant(machine, machine->now.sink, answer_at(machine, answer));
+    answer_ended(machine, answer);
 }
 
 /* Whether holders (and only they) let this waiter in now. */

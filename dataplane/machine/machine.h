@@ -414,8 +414,17 @@ static inline uint32_t answer_find(const struct lock_machine *machine, uint32_t 
 }
 uint32_t answer_create(struct lock_machine *machine, uint32_t session, uint64_t number, uint8_t op);
 void answer_free(struct lock_machine *machine, uint32_t answer);
-/* Forgets answers below, but never one that is still waiting. */
+/* Forgets answers below; one that is still waiting leaves the window and stays with its waiter. */
 void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below);
+static inline bool answer_is_passed(const struct lock_machine *machine,
+                                    const struct answer_record *answer)
+{
+    return answer->number < session_at(machine, answer->session)->acked_below;
+}
+/* The wait that it stood for is over and has been told: forgets it if it was passed over. */
+void answer_ended(struct lock_machine *machine, uint32_t answer);
+/* The answer of a waiter whose number was passed over; NONE. */
+uint32_t answer_find_passed(const struct lock_machine *machine, uint32_t session, uint64_t number);
 /* Whether a request of this op may be a retry of what was answered. A convert may find that it was
  * cancelled before it was seen: nobody knew then that it would not be an acquire. */
 static inline bool answer_fits(const struct answer_record *answer, uint8_t op)
@@ -457,7 +466,7 @@ void reply_problem(struct lock_machine *machine, const struct wire_request *requ
                    uint64_t limit);
 void reply_opened(struct lock_machine *machine, const struct wire_open *open, uint32_t session);
 void reply_answer(struct lock_machine *machine, const struct wire_request *request,
-                  uint32_t session, uint32_t answer);
+                  uint32_t session, const struct answer_record *answer);
 void push_grant(const struct lock_machine *machine, struct lock_sink *sink,
                 const struct answer_record *answer);
 void push_lost(struct lock_machine *machine, uint32_t lease, enum wire_status reason, bool final);

@@ -276,10 +276,12 @@ void waiter_remove(struct lock_machine *machine, uint32_t waiter)
 void waiter_end(struct lock_machine *machine, uint32_t waiter, enum wire_status status)
 {
     const struct waiter_record *record = waiter_at(machine, waiter);
-    struct answer_record *answer = answer_change(machine, record->answer);
+    uint32_t ended = record->answer;
+    struct answer_record *answer = answer_change(machine, ended);
     answer->status = (uint8_t)status;
     answer->queued.waiter = 0;
     extra_free(machine, record->extra);
     history_add(machine, answer->number, status);
     waiter_remove(machine, waiter);
+    answer_ended(machine, ended);
 }

@@ -49,6 +49,16 @@ enum lock_admission lock_machine_admit(const struct lock_machine *machine,
     if (placed == WIRE_WINDOW_FULL && request->acked_below > record.acked_below) {
         return LOCK_ADMIT;
     }
+    if (placed == WIRE_STALE_REQUEST) { /* passed over, perhaps */
+        uint32_t passed = answer_find_passed(machine, session, request->number);
+        if (passed != NONE && answer_at(machine, passed)->op == request->item.op) {
+            build_answer(machine, out, &head, answer_at(machine, passed));
+            return LOCK_ANSWERED;
+        }
+        if (request->item.op == WIRE_OP_ACQUIRE) {
+            return LOCK_ADMIT; /* it may hold what it waited for: apply looks */
+        }
+    }
     if (placed != WIRE_OK) {
         build_status(out, &head, placed);
         return LOCK_REFUSED;

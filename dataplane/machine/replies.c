@@ -213,11 +213,10 @@ void reply_opened(struct lock_machine *machine, const struct wire_open *open, ui
 }
 
 void reply_answer(struct lock_machine *machine, const struct wire_request *request,
-                  uint32_t session, uint32_t answer)
+                  uint32_t session, const struct answer_record *record)
 {
     _Alignas(8) uint8_t item[REPLY_BYTES_MAX];
     struct reply_head head = head_for(request);
-    const struct answer_record *record = answer_at(machine, answer);
     history_add(machine, record->number << 8 | record->status, record->words[1]);
     if (machine->now.sink != NULL) {
         build_answer(machine, item, &head, record);

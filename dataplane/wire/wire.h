@@ -150,10 +150,12 @@ static_assert(sizeof(struct wire_lease_id) == 16, "wire_lease_id is 16 bytes");
 /* Prefix of every request but MAP and STATUS (which are the bare item header + their body). */
 struct wire_request {
     struct wire_item item;
-    uint64_t session;     /* OPEN: 0 */
-    uint64_t number;      /* counts up per session from 1; OPEN: 0; reads: echoed, not recorded */
-    uint64_t acked_below; /* every answer with number < this one has reached the application */
-    uint64_t drawn;       /* leader: 64 random bits (session id, lease secret); client: 0 */
+    uint64_t session; /* OPEN: 0 */
+    uint64_t number;  /* counts up per session from 1; OPEN: 0; reads: echoed, not recorded */
+    /* Every answer with number < this one has reached the application. QUEUED is an answer: an
+     * acquire that waits may be passed over, and waits on (docs/protocol.md). */
+    uint64_t acked_below;
+    uint64_t drawn; /* leader: 64 random bits (session id, lease secret); client: 0 */
 };
 static_assert(sizeof(struct wire_request) == 40, "wire_request is 40 bytes");
 

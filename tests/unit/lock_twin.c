@@ -435,6 +435,7 @@ static void end_wait(struct lock_twin *twin, int at, uint16_t status)
     answer->waits = false;
     answer_plain(answer->item, &request, status);
     waiter->used = false;
+    answer->used = answer->number >= twin->sessions[waiter->session].acked_below;
 }
 
 static void grant_waiter(struct lock_twin *twin, int at)
@@ -456,6 +457,7 @@ static void grant_waiter(struct lock_twin *twin, int at)
     push.reply.item.op = WIRE_OP_PUSH_GRANT;
     push.reply.item.shard = twin->sessions[waiter.session].shard;
     put_out(twin, LOCK_OUT_PUSH_GRANT, waiter.session, &push);
+    answer->used = answer->number >= twin->sessions[waiter.session].acked_below;
 }
 
 static void look_who_is_next(struct lock_twin *twin, int resource)
@@ -1095,11 +1097,11 @@ static void do_cancel(struct lock_twin *twin, const struct wire_cancel *cancel, 
                       struct twin_answer *answer)
 {
     answer_plain(answer->item, &cancel->request, WIRE_OK);
-    if (cancel->target < twin->sessions[session].acked_below) {
+    struct twin_answer *target = answer_of(twin, session, cancel->target);
+    if (cancel->target < twin->sessions[session].acked_below && target == NULL) {
         answer_plain(answer->item, &cancel->request, WIRE_STALE_REQUEST);
         return;
     }
-    struct twin_answer *target = answer_of(twin, session, cancel->target);
     struct wire_request cancelled = {
         .item = {.op = target != NULL ? target->op : WIRE_OP_ACQUIRE, .shard = twin->shard},
         .session = cancel->request.session,
@@ -1245,13 +1247,6 @@ static void put_answer(struct lock_twin *twin, int session, const struct wire_re
 static void trim(struct lock_twin *twin, int session, uint64_t below)
 {
     struct twin_session *record = &twin->sessions[session];
-    for
-        EACH(i, TWIN_WINDOW_MAX, record->answers)
-        {
-            if (record->answers[i].waits && record->answers[i].number < below) {
-                below = record->answers[i].number;
-            }
-        }
     if (below <= record->acked_below) {
         return;
     }
@@ -1259,7 +1254,8 @@ static void trim(struct lock_twin *twin, int session, uint64_t below)
     for
         EACH(i, TWIN_WINDOW_MAX, record->answers)
         {
-            record->answers[i].used = record->answers[i].number >= below;
+            record->answers[i].used =
+                record->answers[i].number >= below || record->answers[i].waits;
         }
 }
 
@@ -1290,6 +1286,42 @@ static void execute(struct lock_twin *twin, const struct wire_request *request, 
     }
 }
 
+/* What the session holds of the resource that an old acquire names. */
+static bool held_by_name(struct lock_twin *twin, const struct wire_acquire *acquire, int session)
+{
+    struct twin_answer found = {.number = acquire->request.number, .op = WIRE_OP_ACQUIRE};
+    int held = -1;
+    for
+        EACH(i, TWIN_LEASES_MAX, twin->leases)
+        {
+            const struct twin_lease *lease = &twin->leases[i];
+            const struct twin_key *key = &twin->resources[lease->resource].key;
+            if (lease->session == session && key->ns_bytes == acquire->namespace_bytes &&
+                key->name_bytes == acquire->name_bytes &&
+                memcmp(key->text, acquire->text, (size_t)key->ns_bytes + key->name_bytes) == 0 &&
+                (held < 0 || lease->order > twin->leases[held].order)) {
+                held = i;
+            }
+        }
+    if (held < 0 || lease_gone(twin, &twin->leases[held])) {
+        return false;
+    }
+    answer_granted(twin, &found, session, held, true);
+    const struct twin_lease *lease = &twin->leases[held];
+    if (lease->terms.ttl_ms != 0) {
+        uint64_t left_ms = (lease->timer.tick * LOCK_TICK_NS - twin->stamp_ns) / 1000000;
+        if (left_ms <= lease->terms.grace_ms) {
+            return false;
+        }
+        left_ms -= lease->terms.grace_ms;
+        if (left_ms < lease->terms.ttl_ms) {
+            ((struct wire_granted *)found.item)->ttl_ms = (uint32_t)left_ms;
+        }
+    }
+    put_answer(twin, session, &acquire->request, &found);
+    return true;
+}
+
 static void do_request(struct lock_twin *twin, const struct wire_request *request)
 {
     _Alignas(8) uint8_t item[64] = {0};
@@ -1313,7 +1345,12 @@ static void do_request(struct lock_twin *twin, const struct wire_request *reques
     trim(twin, session, request->acked_below);
     uint64_t below = twin->sessions[session].acked_below;
     struct twin_answer *answer = answer_of(twin, session, request->number);
-    if (request->number < below || request->number - below >= twin->limits.window) {
+    if (request->number < below && answer != NULL && answer->op == request->item.op) {
+        put_answer(twin, session, request, answer); /* passed over, and waits */
+    } else if (request->number < below && request->item.op == WIRE_OP_ACQUIRE &&
+               held_by_name(twin, (const void *)request, session)) {
+        /* answered */
+    } else if (request->number < below || request->number - below >= twin->limits.window) {
         answer_plain(item, request,
                      request->number < below ? WIRE_STALE_REQUEST : WIRE_WINDOW_FULL);
         put_out(twin, LOCK_OUT_REPLY, session, item);

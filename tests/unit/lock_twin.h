@@ -14,7 +14,7 @@ enum {
     TWIN_LEASES_MAX = 256,
     TWIN_WAITERS_MAX = 128,
     TWIN_RESOURCES_MAX = 256,
-    TWIN_WINDOW_MAX = 32,
+    TWIN_WINDOW_MAX = 128, /* besides the window: waiters that were passed over */
 };
 
 struct twin_key {
