@@ -11,25 +11,30 @@ from harness import LOAD, Command
 class Load:
     def __init__(self, cluster, threads=2, slots=8, keep_every=5, keep_max=400, ttl_ms=600000):
         self.cluster = cluster
+        self.read_bytes, self.read_lines, self.grants_count = 0, [], 0
         self.path = os.path.join(cluster.directory, f"load{len(os.listdir(cluster.directory))}.log")
         self.command = Command([LOAD, self.path, str(threads), str(slots), str(keep_every),
                                 str(keep_max), str(ttl_ms)], cluster.environment())
 
     def lines(self):
-        """[(monotonic ns, what, name, token, status)]; a last line cut by a kill is left out."""
+        """[(monotonic ns, what, name, token, status)]; a last line that is not whole is left out."""
         try:
             with open(self.path, "rb") as file:
+                file.seek(self.read_bytes)
                 text = file.read()
         except FileNotFoundError:
             return []
-        found = []
-        for line in text[:text.rfind(b"\n") + 1].decode().splitlines():
+        text = text[:text.rfind(b"\n") + 1]
+        self.read_bytes += len(text)
+        for line in text.decode().splitlines():
             at, what, name, token, status = line.split()
-            found.append((int(at), what, name, int(token), status))
-        return found
+            self.read_lines.append((int(at), what, name, int(token), status))
+            self.grants_count += what == "grant"
+        return self.read_lines
 
     def grants(self):
-        return sum(1 for line in self.lines() if line[1] == "grant")
+        self.lines()
+        return self.grants_count
 
     def wait_grants(self, count, timeout_s=30):
         expect(not self.command.done(), "the load runs")

@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 
-from check import expect, run, wait_until
+from check import Stopwatch, expect, run, wait_until
 from harness import Cluster
 from loadlog import Load
 from netns import network_of, unshared
@@ -31,6 +31,7 @@ class Chaos:
         self.cluster.start(30)
         self.durability = durability
         self.steps = []
+        self.slowest = (0.0, "")
 
     def note(self, what):
         self.steps.append(what)
@@ -93,8 +94,10 @@ class Chaos:
         # A replica that is being rebuilt does not count: two of three at once would be data loss
         # that was asked for. Faults that keep the data may come one upon the other.
         if fault == self.wipe or self.durability == "memory" or self.random.random() < 0.3:
+            healed = Stopwatch()
             self.cluster.wait_ready(30)
             self.cluster.wait_voting(30)
+            self.slowest = max(self.slowest, (healed.seconds(), self.steps[-1]))
 
 
 def chaos(durability):
@@ -113,7 +116,8 @@ def chaos(durability):
         load.kill9()
         cluster.wait_equal(30)
         print(f"{len(chaos_run.steps)} faults, {load.grants()} grants, "
-              f"{load.check_held()} locks are held")
+              f"{load.check_held()} locks are held; whole again at the latest "
+              "%.1f s after '%s'" % chaos_run.slowest)
         load.check_next_tokens()
     except BaseException:
         print(f"faults: {chaos_run.steps}")
