@@ -211,7 +211,9 @@ static int load_newest(struct recovery *recovery, struct shard *shard, uint64_t 
             break;
         }
         result = file_join(path, directory, newest.name);
-        if (result == 0 && (result = load_file(path, loading)) == 0)
+        if (result == 0)
+            result = load_file(path, loading);
+        if (result == 0 || result == -ENOSPC)
             break;
         journal_write(JOURNAL_ERROR, "snapshot_damaged", "file=%s error=%d", newest.name, result);
         newest.below = newest.index;
@@ -243,6 +245,22 @@ static bool has_snapshot(struct recovery *recovery, uint64_t replica)
 
 /* ---- replicas -------------------------------------------------------------------------------- */
 
+/* Limits that the log sets and no snapshot has yet. */
+static bool logged_limits_fit(const struct recovery *recovery, const struct log *log)
+{
+    for (uint64_t index = log->base.index + 1; index <= log->last_index; index++) {
+        const struct log_entry *entry = log_at(log, index);
+        struct lock_limits limits;
+
+        if (entry->kind == LOG_LIMITS &&
+            lock_limits_decode(&limits, log_entry_payload(entry), entry->payload_bytes) &&
+            !lock_limits_fit(&limits, &recovery->options->limits))
+            return false;
+    }
+    return true;
+}
+
+/* -ENOSPC: the shard is whole, but larger than what this configuration makes room for. */
 static int recover_replica(struct recovery *recovery, const struct old_wals *old,
                            const struct manifest_replica *named)
 {
@@ -269,7 +287,7 @@ static int recover_replica(struct recovery *recovery, const struct old_wals *old
             return result;
         start->limits_set = result == 0;
     }
-    return 0;
+    return logged_limits_fit(recovery, &shard->log) ? 0 : -ENOSPC;
 }
 
 /* Its log is lost. It comes back under an id that nobody has ever voted with. */
@@ -316,7 +334,14 @@ int recovery_read(struct recovery *recovery)
         if (named->shard >= recovery->options->shards)
             result = fail(recovery, -EINVAL, "the manifest names shard %u of %u", named->shard,
                           recovery->options->shards);
-        else if (recover_replica(recovery, old, named) < 0)
+        else
+            result = recover_replica(recovery, old, named);
+        if (result == -ENOSPC)
+            (void)fail(recovery, result,
+                       "shard %u was formed with larger limits than this configuration has; limits "
+                       "can be raised later but never lowered: restore them",
+                       named->shard);
+        else if (result < 0 && result != -EINVAL)
             result = replace_replica(recovery, named);
         if (result == 0)
             recovery->starts[named->shard].token_epoch = (uint16_t)recovery->manifest->token_epoch;

@@ -148,7 +148,7 @@ const char *lock_limits_check(const struct lock_limits *limits)
     return NULL;
 }
 
-bool limits_fit(const struct lock_limits *limits, const struct lock_limits *capacity)
+bool lock_limits_fit(const struct lock_limits *limits, const struct lock_limits *capacity)
 {
     return limits->leases_max <= capacity->leases_max &&
            limits->resources_max <= capacity->resources_max &&

@@ -48,6 +48,8 @@ bool lock_limits_decode(struct lock_limits *limits, const uint8_t *bytes, size_t
 struct lock_limits lock_limits_for(uint32_t leases);
 /* NULL if sound, else what is wrong (a sentence naming the field and its range). */
 const char *lock_limits_check(const struct lock_limits *limits);
+/* Whether a machine made for `capacity` can hold a shard with these limits. */
+bool lock_limits_fit(const struct lock_limits *limits, const struct lock_limits *capacity);
 
 /* Payload of a LOG_COMMANDS entry: this, then `count` request items (dataplane/wire/wire.h) with
  * the leader's fields filled. */

@@ -494,12 +494,6 @@ void apply_cancel(struct lock_machine *machine, const struct wire_cancel *cancel
 /* Ends what is due, in order, at most so many. */
 void settle(struct lock_machine *machine, uint32_t endings_max);
 
-/* ---- limits ------------------------------------------------------------------------------------
- */
-
-/* Whether a machine of this capacity can hold a shard of these limits. */
-bool limits_fit(const struct lock_limits *limits, const struct lock_limits *capacity);
-
 /* ---- restore ----------------------------------------------------------------------------------
  */
 

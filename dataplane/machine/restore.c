@@ -129,7 +129,7 @@ static int parse_head(struct lock_machine *machine)
     if (limited ? lock_limits_check(&head->state.limits) != NULL : records > 0) {
         return -EBADMSG;
     }
-    if (limited && !limits_fit(&head->state.limits, &machine->capacity)) {
+    if (limited && !lock_limits_fit(&head->state.limits, &machine->capacity)) {
         return -ENOSPC;
     }
     words_put(&machine->state, &head->state, sizeof(head->state));
