@@ -47,6 +47,7 @@ struct board_worker {
     _Atomic uint64_t resent_answers;
     _Atomic uint64_t unavailable;
     _Atomic uint64_t pushes, pushes_repeated, pushes_dropped;
+    _Atomic uint64_t turn_ns_max; /* longest turn of the loop, sleeping not counted */
 };
 
 struct board {
@@ -68,6 +69,12 @@ static inline void board_count(_Atomic uint64_t *counter)
     /* One writer: no read-modify-write needed. */
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
                           memory_order_relaxed);
+}
+
+static inline void board_raise(_Atomic uint64_t *most, uint64_t value)
+{
+    if (value > atomic_load_explicit(most, memory_order_relaxed))
+        atomic_store_explicit(most, value, memory_order_relaxed);
 }
 
 #define BOARD_SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)

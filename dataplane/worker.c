@@ -13,7 +13,7 @@
 #include "hw/cores.h"
 #include "hw/journal.h"
 
-enum { WORKER_STOP_NS_MAX = 1000 * 1000 * 1000 };
+enum { WORKER_STOP_NS_MAX = 1000 * 1000 * 1000, WORKER_SAY_NS = 1000 * 1000 * 1000 };
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -126,9 +126,25 @@ static bool may_end(const struct worker *worker, uint64_t now_ns)
     return true;
 }
 
+/* A turn that takes a good part of an election timeout, be it by its work or because the machine
+ * ran others, is what costs elections: worth a line, at most one a second. */
+static void look_at_turn(struct worker *worker, uint64_t began_ns, uint64_t now_ns)
+{
+    uint64_t took_ns = now_ns - began_ns;
+
+    board_raise(&worker->counters->turn_ns_max, took_ns);
+    if (took_ns < worker->options->election_timeout_ns / 2 ||
+        now_ns - worker->slow_said_ns < WORKER_SAY_NS)
+        return;
+    worker->slow_said_ns = now_ns;
+    journal_write(JOURNAL_WARN, "slow_turn", "worker=%u took_us=%llu", worker->index,
+                  (unsigned long long)(took_ns / 1000));
+}
+
 static void *worker_main(void *context)
 {
     struct worker *worker = context;
+    uint64_t began_ns = clock_monotonic_ns();
 
     if (worker->options->first_core >= 0) {
         uint32_t core = (uint32_t)worker->options->first_core + worker->index;
@@ -143,6 +159,7 @@ static void *worker_main(void *context)
         uint64_t now_ns = clock_monotonic_ns();
         uint64_t deadline_ns = UINT64_MAX;
 
+        look_at_turn(worker, began_ns, now_ns);
         if (atomic_load_explicit(&worker->stop, memory_order_acquire)) {
             if (!worker->stop_by_ns) {
                 worker->stop_by_ns = now_ns + WORKER_STOP_NS_MAX;
@@ -161,7 +178,7 @@ static void *worker_main(void *context)
                     deadline_ns = shard_ns;
             }
         }
-        (void)poller_rest(worker->poller, worked, deadline_ns);
+        began_ns = poller_rest(worker->poller, worked, deadline_ns);
     }
     return NULL;
 }

@@ -80,6 +80,7 @@ struct worker {
     pthread_t thread;
     _Atomic bool stop;
     uint64_t stop_by_ns;
+    uint64_t slow_said_ns; /* when the journal last told of a slow turn */
     void (*fail)(void *context, int error, const char *what); /* the process must end */
     void *fail_context;
     bool failed;
