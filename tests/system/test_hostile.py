@@ -9,6 +9,7 @@ import time
 import wire
 from check import Failed, equal, expect, run
 from harness import Cluster, InBackground
+from netns import call, unshared
 
 SEED = 20240229
 LOOPBACK = ("127.0.0.1", 0)
@@ -214,6 +215,63 @@ def test_forged_peers():
     expect(all(now - before < 100 for now, before in zip(found, terms)), f"terms: {found}")
 
 
+def recorded_peer_datagrams(cluster, count):
+    """What other nodes send to node 1, as it passes on loopback."""
+    port = cluster.address(1, "peer")[1]
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800)) as tap:
+        tap.bind(("lo", 0x0800))
+        tap.settimeout(5)
+        found = []
+        while len(found) < count:
+            packet = tap.recv(65536)
+            header_bytes = (packet[0] & 15) * 4
+            if packet[9] != socket.IPPROTO_UDP:
+                continue
+            target, = struct.unpack_from(">H", packet, header_bytes + 2)
+            if target == port and packet not in found:
+                found.append(packet[header_bytes + 8:])
+        return found
+
+
+def with_higher_terms(data):
+    """The same datagram with a million added to the term of every Raft message, or None."""
+    data, at, any_found = bytearray(data), wire.HEADER_BYTES, False
+    while at < len(data):
+        length, op = struct.unpack_from("<HB", data, at)
+        if op == 1:  # item header 8 bytes, kind and flags 8, from 8, to 8, then the term
+            term, = struct.unpack_from("<Q", data, at + 32)
+            struct.pack_into("<Q", data, at + 32, term + 10**6)
+            any_found = True
+        at += length
+    return bytes(data) if any_found else None
+
+
+def test_replayed_and_tampered_peers():
+    """Real datagrams of peers, once more or with one field changed: no term moves."""
+    rng = random.Random(SEED + 4)
+    cluster = Cluster().start(settled=True)
+    terms = [row["term"] for row in cluster[1].status()["shards"]]
+    recorded = recorded_peer_datagrams(cluster, 200)
+    stranger = Stranger(cluster.address(1, "peer"), cluster[1].client_address)
+    tampered = 0
+    for data in recorded:
+        equal(stranger.send(data), [], "answers to a replayed peer datagram")
+        higher = with_higher_terms(data)
+        if higher is None:
+            continue
+        tampered += 1
+        fresh = higher[:16] + struct.pack("<Q", 2**40 + tampered) + higher[24:]
+        for one in (higher, fresh, fresh[:40] + wire.tag(fresh, rng.randbytes(16)) + fresh[56:]):
+            equal(stranger.send(one), [], "answers to a tampered peer datagram")
+    stranger.close()
+    expect(tampered >= 20, f"{tampered} of {len(recorded)} datagrams could be tampered with")
+    found = [row["term"] for row in cluster[1].status()["shards"]]
+    expect(all(now - before < 100 for now, before in zip(found, terms)),
+           f"terms {terms} became {found}")
+    cluster.wait_ready()
+    cluster.wait_equal()
+
+
 def test_malformed_by_a_peer():
     """With the cluster's key and a peer's name, ill-formed items are still only counted."""
     rng = random.Random(SEED + 3)
@@ -265,4 +323,6 @@ def test_replayed_requests():
 
 
 if __name__ == "__main__":
+    unshared(network=True)  # a loopback of its own, which may be listened to
+    call("ip", "link", "set", "lo", "up")
     run(globals())
