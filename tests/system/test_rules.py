@@ -17,8 +17,7 @@ def read(path):
 
 def test_all_restart_past_the_ttl():
     """curator#1211: every server goes away for longer than the TTL and comes back. The holder has
-    given up by its own clock before anybody else is granted, and of those who come then one at a time
-    is."""
+    given up by its own clock before anybody else is granted; those who come then get it in turn."""
     ttl = 3.0
     cluster = Cluster().start()
     places = {name: os.path.join(cluster.directory, name)

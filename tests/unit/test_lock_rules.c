@@ -204,3 +204,143 @@ Test(lock_rules, ten_million_names_leave_nothing, .timeout = 100)
                   resident_bytes() - resident);
     stop();
 }
+
+/* ---- limits are state -------------------------------------------------------------------------
+ */
+
+/* One entry on both machines: the same answers, in the same words. */
+static void both(struct machine_rig *tight, struct machine_rig *roomy)
+{
+    cr_assert_eq(rig_apply(tight), 0);
+    cr_assert_eq(rig_apply(roomy), 0);
+    cr_assert_eq(tight->outputs_count, roomy->outputs_count);
+    for (uint32_t i = 0; i < tight->outputs_count; i++) {
+        const struct wire_item *item = (const void *)tight->outputs[i].item;
+        const struct wire_item *other = (const void *)roomy->outputs[i].item;
+        cr_assert(item->bytes == other->bytes && memcmp(item, other, item->bytes) == 0,
+                  "op %u: %s, but with more memory %s", item->op, wire_status_name(item->status),
+                  wire_status_name(other->status));
+    }
+}
+
+/* Per session and step: names of its own, long ones, values, shared ones, waiters, and numbers to
+ * the end of the window and beyond. Returns how many were refused for a limit. */
+static uint32_t fill_up(struct machine_rig rigs[2])
+{
+    static const char long_name[] = "long-name-%u-that-does-not-fit-into-its-record";
+    uint64_t ids[2][8];
+    uint32_t refused = 0;
+    for (uint64_t i = 0; i < 10; i++) {
+        for (int r = 0; r < 2; r++) {
+            (void)rig_open(&rigs[r], 100 + i, 60000);
+        }
+        both(&rigs[0], &rigs[1]);
+        for (int r = 0; r < 2 && i < 8; r++) {
+            ids[r][i] = ((const struct wire_opened *)rig_reply(&rigs[r], 0))->reply.session;
+        }
+    }
+    refused += rig_status(&rigs[0], 0) == WIRE_OVER_LIMIT;
+    for (uint64_t number = 1; number <= 20; number++) {
+        for (uint64_t s = 0; s < 8; s++) {
+            uint64_t kind = (number + s) % 5;
+            for (int r = 0; r < 2; r++) {
+                char name[64];
+                snprintf(name, sizeof(name), kind == 1 ? long_name : "n%u",
+                         (unsigned)(kind == 4 ? number % 2 : number * 8 + s));
+                (void)rig_acquire_value(&rigs[r], ids[r][s], number, kind == 3 ? 1 : 2, "",
+                                        kind == 3 ? "shared" : name, kind == 2 ? "value" : "",
+                                        50000);
+            }
+            both(&rigs[0], &rigs[1]);
+            refused += rig_status(&rigs[0], 0) == WIRE_OVER_LIMIT;
+        }
+    }
+    return refused;
+}
+
+/* Two replicas, one with four times the memory: every table is filled beyond the limits that the
+ * log has set, and both say the same. A limit read off the memory instead would divide them. */
+Test(lock_rules, limits_are_the_logs_not_the_memorys)
+{
+    static struct machine_rig rigs[2];
+    struct lock_limits memory = rig_limits();
+    memory.leases_max = memory.resources_max = memory.sessions_max = 200;
+    memory.waiters_max = memory.queue_max = memory.long_names_max = memory.extras_max = 200;
+    memory.answers_max = 400;
+    memory.window = 64;
+    for (int which = 0; which < 3; which++) { /* some limits hide behind others */
+        struct lock_limits limits = memory;
+        limits.sessions_max = 8;
+        limits.window = 16;
+        limits.leases_max = which == 0 ? 12 : 200;
+        limits.resources_max = which == 1 ? 12 : 200;
+        limits.waiters_max = which == 1 ? 4 : 200;
+        limits.queue_max = which == 0 ? 4 : which == 1 ? 4 : 3;
+        limits.answers_max = which == 0 ? 60 : 400;
+        limits.long_names_max = 2;
+        limits.extras_max = which == 0 ? 2 : 5;
+        rig_init(&rigs[0], &limits, true);
+        rig_init(&rigs[1], &memory, false);
+        cr_assert_eq(rig_apply_limits(&rigs[1], &limits), 0);
+        cr_assert_gt(fill_up(rigs), 5);
+        cr_assert_eq(lock_machine_history(rigs[0].machine), lock_machine_history(rigs[1].machine));
+        cr_assert_eq(lock_machine_digest(rigs[0].machine), lock_machine_digest(rigs[1].machine));
+        rig_free(&rigs[0]);
+        rig_free(&rigs[1]);
+    }
+}
+
+/* ---- names ------------------------------------------------------------------------------------
+ */
+
+static int by_hash(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left;
+    uint64_t b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of millions of names some share all the bits of their hash that tables look at: they are two
+ * locks all the same. */
+Test(lock_rules, names_with_one_hash_are_two_locks)
+{
+    enum { NAMES = 3000000 };
+    struct lock_limits limits = rig_limits();
+    uint64_t *tags = calloc(NAMES, sizeof(*tags));
+    uint32_t pairs = 0;
+    rig_init(&rig, &limits, true);
+    uint64_t session = rig_session(&rig, 3600000);
+    for (uint32_t i = 0; i < NAMES; i++) {
+        char name[24];
+        int length = snprintf(name, sizeof(name), "c%07u", i);
+        uint64_t hash = wire_key_hash(NULL, 0, (const uint8_t *)name, (size_t)length);
+        tags[i] = (hash & UINT32_MAX) << 32 | (uint64_t)index_tag(hash) << 24 | i;
+    }
+    qsort(tags, NAMES, sizeof(*tags), by_hash);
+    for (uint32_t i = 0; i + 1 < NAMES && pairs < 3; i++) {
+        char names[2][24];
+        struct wire_lease_id leases[2];
+        if (tags[i] >> 24 != tags[i + 1] >> 24) {
+            continue;
+        }
+        for (uint32_t j = 0; j < 2; j++) {
+            snprintf(names[j], sizeof(names[j]), "c%07u", (uint32_t)tags[i + j] & 0xffffff);
+            (void)rig_acquire(&rig, session, 4 * pairs + j + 1, 2, names[j], 60000);
+        }
+        cr_assert_eq(rig_apply(&rig), 0);
+        for (uint32_t j = 0; j < 2; j++) {
+            cr_assert_eq(rig_status(&rig, j), WIRE_OK, "%s and %s", names[0], names[1]);
+            leases[j] = ((const struct wire_granted *)rig_reply(&rig, j))->lease;
+        }
+        for (uint32_t j = 0; j < 2; j++) {
+            (void)rig_release(&rig, session, 4 * pairs + j + 3, leases[j], names[j]);
+            cr_assert_eq(rig_apply(&rig), 0);
+            cr_assert_eq(rig_status(&rig, 0), WIRE_OK);
+            cr_assert_eq(counts().leases, 1 - j);
+        }
+        pairs++;
+    }
+    cr_assert_geq(pairs, 1);
+    free(tags);
+    stop();
+}

@@ -269,12 +269,14 @@ Test(raft_log_rules, hint_is_no_match)
     solo_boot(&solo, 1, 0, 5);
     solo_lead(&solo);
     struct raft_view view = solo_view(&solo);
+    /* It names the entry of this term that would be committed if it counted. */
     solo_message(&solo, (struct raft_message){.kind = RAFT_MSG_ATTACH_REPLY,
                                               .from = 4,
                                               .term = 2,
-                                              .index = 5,
-                                              .log_term = 1,
+                                              .index = 6,
+                                              .log_term = 2,
                                               .grant = solo_peer(&view, 4)->grant});
+    cr_assert_eq(solo_sent(&solo, RAFT_MSG_ATTACH, 4)->index, 6, "it is asked there");
     solo_attach(&solo, 2, 5);
     solo_ack(&solo, 2, 6);
     view = solo_view(&solo);

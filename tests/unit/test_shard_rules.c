@@ -232,6 +232,45 @@ Test(shard_rules, sixty_seconds_and_stopped_leaders_in_memory)
     sixty_seconds(NODE_MEMORY, false);
 }
 
+/* Without a leader change a lease ends a tick and the hops of one entry after its TTL, whatever its
+ * TTL: the leader proposes when something is due, not only when a stamp is. */
+static void on_time(enum node_durability durability)
+{
+    uint64_t a, b;
+
+    world_open(&world, durability);
+    a = world_open_session(&world, 1, 3600000);
+    b = world_open_session(&world, 2, 3600000);
+    world_run(&world, 15 * SECOND); /* leadership has settled */
+    for (uint64_t i = 1; i <= 20; i++) {
+        uint32_t ttl_ms = (uint32_t)(100 + 37 * i);
+        uint64_t sent_ns = world.now_ns;
+        uint64_t granted_ns;
+        struct wire_granted next;
+
+        (void)acquire(1, a, i, "x", ttl_ms);
+        granted_ns = world.now_ns;
+        world_send_acquire(&world, 2, b, 2 * i, "x", 50000);
+        next = *(const struct wire_granted *)world_wait_reply(&world, 2, WIRE_OP_PUSH_GRANT, 2 * i);
+        cr_assert_geq(world.now_ns, sent_ns + ttl_ms * WORLD_MS, "ended early");
+        cr_assert_leq(world.now_ns, granted_ns + ttl_ms * WORLD_MS + LOCK_TICK_NS + 3 * WORLD_MS,
+                      "a TTL of %u ms ended %llu ms late", ttl_ms,
+                      (unsigned long long)(world.now_ns - granted_ns) / WORLD_MS - ttl_ms);
+        world_send_release(&world, 2, b, 2 * i + 1, "x", &next.lease);
+        (void)world_wait_reply(&world, 2, WIRE_OP_RELEASE, 2 * i + 1);
+    }
+}
+
+Test(shard_rules, leases_end_on_time_on_disk)
+{
+    on_time(NODE_DISK);
+}
+
+Test(shard_rules, leases_end_on_time_in_memory)
+{
+    on_time(NODE_MEMORY);
+}
+
 /* etcd#15922: fifty transfers, one every 400 ms; a session with a TTL of a second is kept alive all
  * the while, and what is bound to it is never lost. */
 Test(shard_rules, a_session_outlives_fifty_transfers)
