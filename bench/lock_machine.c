@@ -35,6 +35,12 @@ struct client {
 struct held {
     struct wire_lease_id lease;
     uint32_t key_tag;
+    uint32_t client; /* whose it is */
+};
+
+struct asked {
+    uint32_t key_tag;
+    uint32_t client;
 };
 
 struct built {
@@ -54,7 +60,7 @@ struct bench {
     uint64_t random;
     struct built *built; /* entries to be applied in one run */
     uint32_t built_count;
-    uint32_t key_tags[RUN * BATCH]; /* of the acquires of this run, in order */
+    struct asked asked[RUN * BATCH]; /* the acquires of this run, in order */
     uint32_t acquires;
     uint32_t answered;
     uint64_t failures;
@@ -116,9 +122,9 @@ static void *entry_add(struct bench *bench, uint8_t op, size_t bytes)
     return request;
 }
 
-static void number_request(struct bench *bench, struct wire_request *request)
+static void number_request(struct bench *bench, struct wire_request *request, uint32_t which)
 {
-    struct client *client = &bench->clients[draw(bench) % bench->options.sessions];
+    struct client *client = &bench->clients[which];
     request->session = client->id;
     request->number = ++client->number;
     request->acked_below = client->number; /* every earlier answer was seen */
@@ -136,7 +142,8 @@ static void on_output(void *context, const struct lock_output *output)
     } else if (output->item->op == WIRE_OP_ACQUIRE) {
         struct held *held = &bench->held[bench->held_count++];
         held->lease = granted->lease;
-        held->key_tag = bench->key_tags[bench->acquires++];
+        held->key_tag = bench->asked[bench->acquires].key_tag;
+        held->client = bench->asked[bench->acquires++].client;
     }
 }
 
@@ -178,20 +185,22 @@ static void add_acquire(struct bench *bench)
     char name[20];
     snprintf(name, sizeof(name), "lock/%011llx", (unsigned long long)(draw(bench) >> 20));
     struct wire_acquire *acquire = entry_add(bench, WIRE_OP_ACQUIRE, sizeof(*acquire) + 16);
-    number_request(bench, &acquire->request);
+    uint32_t client = (uint32_t)(draw(bench) % bench->options.sessions);
+    number_request(bench, &acquire->request, client);
     acquire->request.item.flags = WIRE_TRY;
     acquire->ttl_ms = TTL_MS;
     acquire->mode = WIRE_EXCLUSIVE;
     acquire->name_bytes = 16;
     memcpy(acquire->text, name, 16);
-    bench->key_tags[bench->acquires++] = (uint32_t)wire_key_hash(NULL, 0, acquire->text, 16);
+    bench->asked[bench->acquires++] = (struct asked){
+        .key_tag = (uint32_t)wire_key_hash(NULL, 0, acquire->text, 16), .client = client};
 }
 
 static void add_release(struct bench *bench)
 {
     uint32_t at = (uint32_t)(draw(bench) % bench->held_count);
     struct wire_release *release = entry_add(bench, WIRE_OP_RELEASE, sizeof(*release));
-    number_request(bench, &release->request);
+    number_request(bench, &release->request, bench->held[at].client);
     release->lease = bench->held[at].lease;
     release->key_tag = bench->held[at].key_tag;
     bench->held[at] = bench->held[--bench->held_count];

@@ -65,6 +65,7 @@ __attribute__((always_inline)) static inline void announce_named(struct lock_mac
         prefetch_record(&machine->slabs[SLAB_LEASES], lease);
         if (lease < machine->slabs[SLAB_LEASES].capacity) {
             timers_prefetch(&machine->timers, timer_id(machine, TIMER_LEASE, lease));
+            slab_prefetch_live(&machine->slabs[SLAB_LEASES], lease);
         }
         index_prefetch(&machine->names, ((const struct wire_release *)request)->key_tag);
     }
@@ -78,20 +79,23 @@ __attribute__((always_inline)) static inline void announce_found(struct lock_mac
     struct index_search search = index_search(&machine->ids, request->session);
     command->session = NONE;
     if (index_candidate(&search, &command->session)) {
-        prefetch_record(&machine->slabs[SLAB_SESSIONS], command->session);
+        __builtin_prefetch(session_at(machine, command->session), 1); /* its first line */
         __builtin_prefetch(window_cell(machine, command->session, request->number), 1);
     }
     if (request->item.op == WIRE_OP_ACQUIRE) {
         uint32_t resource;
+        index_prefetch_next(&machine->names, (uint32_t)command->key_hash);
         search = index_search(&machine->names, command->key_hash);
         if (index_candidate(&search, &resource)) {
             prefetch_record(&machine->slabs[SLAB_RESOURCES], resource);
         }
     } else if (names_lease(request)) {
         uint32_t lease = lease_id_of(request)->slot;
+        index_prefetch_next(&machine->names, ((const struct wire_release *)request)->key_tag);
         if (slab_is_live(&machine->slabs[SLAB_LEASES], lease)) {
             const struct lease_record *record = lease_at(machine, lease);
             prefetch_record(&machine->slabs[SLAB_RESOURCES], record->resource);
+            slab_prefetch_live(&machine->slabs[SLAB_RESOURCES], record->resource);
             prefetch_record(&machine->slabs[SLAB_LEASES], record->session_next);
             prefetch_record(&machine->slabs[SLAB_LEASES], record->session_prev);
             timers_prefetch_neighbours(&machine->timers, timer_id(machine, TIMER_LEASE, lease));

@@ -5,7 +5,9 @@
  *
  * A bucket is one cache line of 12 references with an 8-bit tag each. What does not fit in its home
  * bucket goes to the next ones; every bucket counts the entries that passed over it, so a search
- * ends at the first bucket that none passed over, and removal leaves nothing behind.
+ * ends at the first bucket that none passed over. A reference bears how far from home it is (its
+ * upper four bits): removal pulls an entry that passed over the hole back into it. So chains do not
+ * grow with time, and nothing is left behind.
  *
  * Readers: a writer changes what belongs to a key (its index entry, and the records reached from
  * it) between index_write_begin and index_write_end, which move the sequence of the key's home
@@ -32,14 +34,17 @@
 
 enum {
     INDEX_BUCKET_ENTRIES = 12,
-    INDEX_PASSED_MAX = 255, /* sticks there: a bucket that 255 entries passed stays passed over */
-    INDEX_READER_BUCKETS_MAX = 64, /* a reader gives up after so many */
+    INDEX_REF_BITS = 28,
+    INDEX_DISTANCE_FAR = 15, /* this far or farther: not pulled back */
+    INDEX_PULL_BUCKETS = 6,  /* how far behind a hole removal looks for one to pull back */
+    INDEX_PASSED_MAX = 255,  /* sticks there: a bucket that 255 entries passed stays passed over */
+    INDEX_READER_BUCKETS_MAX = 256, /* a reader gives up after so many */
 };
 
 enum { INDEX_TAG_WORDS = INDEX_BUCKET_ENTRIES / 4, INDEX_CONTROL = INDEX_TAG_WORDS };
 
 struct index_bucket {
-    uint32_t refs[INDEX_BUCKET_ENTRIES];
+    uint32_t refs[INDEX_BUCKET_ENTRIES]; /* slot in the lower 28 bits, distance above */
     /* Tags, a byte each, 0 = empty; then the control word: bits 0..23 sequence (odd: in change),
      * bits 24..31 how many entries passed over this bucket. */
     uint32_t words[INDEX_TAG_WORDS + 1];
@@ -52,6 +57,8 @@ struct index {
     uint32_t entries;
 };
 
+#define INDEX_REF_MASK ((UINT32_C(1) << INDEX_REF_BITS) - 1)
+
 /* Memory for `entries_max` entries at a load of at most 0.8, a multiple of 64. */
 size_t index_memory_bytes(uint32_t entries_max);
 
@@ -61,6 +68,7 @@ void index_init(struct index *index, void *memory, uint32_t entries_max);
 /* Forgets every entry. Readers of that moment find nothing, or start over. */
 void index_clear(struct index *index);
 
+/* ref < 2^28. */
 void index_insert(struct index *index, uint64_t hash, uint32_t ref);
 
 /* The entry exists: its absence is a bug. Needs only the low 32 bits of the hash. */
@@ -85,6 +93,15 @@ static inline void index_prefetch(const struct index *index, uint32_t hash_low)
     __builtin_prefetch(&index->buckets[index_home(index, hash_low)], 1);
 }
 
+/* The bucket after a key's home, if entries passed over the home. */
+static inline void index_prefetch_next(const struct index *index, uint32_t hash_low)
+{
+    const struct index_bucket *home = &index->buckets[index_home(index, hash_low)];
+    if (home->words[INDEX_CONTROL] >> 24 != 0) {
+        __builtin_prefetch(home + 1, 1); /* past the last: harmless */
+    }
+}
+
 /* One bit per entry of the bucket whose tag is this; 16 bytes from `words` on are read. */
 static inline uint32_t index_matches(const uint32_t words[INDEX_TAG_WORDS + 1], uint8_t tag)
 {
@@ -101,7 +118,7 @@ static inline uint32_t index_matches(const uint32_t words[INDEX_TAG_WORDS + 1], 
 #endif
 }
 
-/* One bit per entry that holds this reference, empty entries included. */
+/* One bit per entry that holds this word, empty entries included. */
 static inline uint32_t index_ref_matches(const uint32_t refs[INDEX_BUCKET_ENTRIES], uint32_t ref)
 {
     uint32_t matches = 0;
@@ -115,6 +132,30 @@ static inline uint32_t index_ref_matches(const uint32_t refs[INDEX_BUCKET_ENTRIE
 #else
     for (uint32_t entry = 0; entry < INDEX_BUCKET_ENTRIES; entry++) {
         matches |= (uint32_t)(refs[entry] == ref) << entry;
+    }
+#endif
+    return matches;
+}
+
+/* One bit per entry whose distance from home is at least this and below FAR; empty ones included.
+ */
+static inline uint32_t index_distance_matches(const uint32_t refs[INDEX_BUCKET_ENTRIES],
+                                              uint32_t distance)
+{
+    uint32_t matches = 0;
+#if defined(__SSE2__)
+    __m128i below = _mm_set1_epi32((int)distance - 1);
+    __m128i far = _mm_set1_epi32(INDEX_DISTANCE_FAR);
+    for (uint32_t entry = 0; entry < INDEX_BUCKET_ENTRIES; entry += 4) {
+        __m128i four = _mm_loadu_si128((const __m128i *)(const void *)(refs + entry));
+        __m128i its = _mm_srli_epi32(four, INDEX_REF_BITS);
+        __m128i fits = _mm_and_si128(_mm_cmpgt_epi32(its, below), _mm_cmplt_epi32(its, far));
+        matches |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(fits)) << entry;
+    }
+#else
+    for (uint32_t entry = 0; entry < INDEX_BUCKET_ENTRIES; entry++) {
+        uint32_t its = refs[entry] >> INDEX_REF_BITS;
+        matches |= (uint32_t)(its >= distance && its < INDEX_DISTANCE_FAR) << entry;
     }
 #endif
     return matches;
@@ -152,7 +193,7 @@ static inline bool index_candidate(struct index_search *search, uint32_t *ref)
         search->bucket = search->bucket + 1 == index->bucket_count ? 0 : search->bucket + 1;
         search->matches = index_matches(index->buckets[search->bucket].words, search->tag);
     }
-    *ref = index->buckets[search->bucket].refs[__builtin_ctz(search->matches)];
+    *ref = index->buckets[search->bucket].refs[__builtin_ctz(search->matches)] & INDEX_REF_MASK;
     search->matches &= search->matches - 1;
     return true;
 }

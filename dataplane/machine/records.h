@@ -79,8 +79,8 @@ enum resource_flags { RESOURCE_LONG = 1 /* text[0..3]: slot of its long name */ 
 
 /* A name that is held, waited for, or closed for its lock_delay. */
 struct resource_record {
-    uint8_t text[RESOURCE_TEXT_BYTES]; /* (peek) namespace, name; rest zero */
-    uint8_t namespace_bytes;           /* (peek) these four as one word */
+    _Alignas(8) uint8_t text[RESOURCE_TEXT_BYTES]; /* (peek) namespace, name; rest zero */
+    uint8_t namespace_bytes;                       /* (peek) these four as one word */
     uint8_t name_bytes;
     uint16_t flags;
     uint32_t key_tag; /* (peek) low 32 bits of the key's hash: its home in the index */
@@ -90,7 +90,7 @@ struct resource_record {
 static_assert(sizeof(struct resource_record) == 40, "a resource is 40 bytes");
 
 struct long_record {
-    uint8_t text[320]; /* (peek) namespace, name; rest zero */
+    _Alignas(8) uint8_t text[320]; /* (peek) namespace, name; rest zero */
 };
 static_assert(sizeof(((struct long_record *)0)->text) >=
                   WIRE_NAMESPACE_BYTES_MAX + WIRE_NAME_BYTES_MAX,
@@ -98,12 +98,13 @@ static_assert(sizeof(((struct long_record *)0)->text) >=
 
 /* What few leases, waiters and answers have. */
 struct extra_record {
-    uint32_t lock_delay_ms;
+    _Alignas(8) uint32_t lock_delay_ms;
     uint32_t grace_ms;
     uint32_t value_bytes; /* (peek) */
-    uint8_t value[256];   /* (peek) rest zero */
+    uint32_t zero;
+    uint8_t value[256]; /* (peek) rest zero */
 };
-static_assert(sizeof(struct extra_record) == 268, "an extra is 268 bytes");
+static_assert(sizeof(struct extra_record) == 272, "an extra is 272 bytes");
 
 /* ---- queues -----------------------------------------------------------------------------------
  */
@@ -158,25 +159,28 @@ enum session_flags {
     SESSION_CLOSED = 2, /* by its client: everything is released, not only what is bound */
 };
 
+/* What every command of the session touches is in the first cache line. */
 struct session_record {
-    uint64_t id; /* (peek) */
+    uint64_t id;          /* (peek) */
+    uint64_t acked_below; /* answers below are forgotten: the window starts here */
+    uint64_t until;
+    uint64_t armed;
+    uint32_t lease;   /* newest lease; NONE */
+    uint32_t waiter;  /* newest waiter; NONE */
+    uint32_t answers; /* stored */
+    uint32_t ttl_ms;
+    uint32_t over_next; /* among the sessions that are over, oldest first */
+    uint16_t shard;     /* for what is pushed to it */
+    uint16_t zero;
     uint64_t nonce;
-    uint64_t acked_below;        /* answers below are forgotten: the window starts here */
+
     uint64_t keepalive_number;   /* latest applied; 0 = the open */
     uint64_t keepalive_stamp_ns; /* its stamp */
     uint64_t address_number;     /* of the keepalive that set the address; 0 = the open */
-    uint64_t until;
-    uint64_t armed;
     struct wire_address address;
-    uint32_t ttl_ms;
-    uint32_t lease;     /* newest lease; NONE */
-    uint32_t waiter;    /* newest waiter; NONE */
-    uint32_t over_next; /* among the sessions that are over, oldest first */
-    uint32_t answers;   /* stored */
-    uint16_t shard;     /* for what is pushed to it */
-    uint16_t zero;
+    uint64_t reserved[2]; /* zero: a session is two cache lines */
 };
-static_assert(sizeof(struct session_record) == 112, "a session is 112 bytes");
+static_assert(sizeof(struct session_record) == 128, "a session is two cache lines");
 
 /* ---- answers ----------------------------------------------------------------------------------
  */

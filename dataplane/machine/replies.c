@@ -13,63 +13,62 @@ static_assert(sizeof(struct wire_busy) + WIRE_VALUE_BYTES_MAX + 7 <= REPLY_BYTES
 /* ---- building ---------------------------------------------------------------------------------
  */
 
-static struct wire_reply reply_begin(const struct reply_head *head, enum wire_status status,
-                                     size_t bytes)
+/* The items are written field by field where they are to be: a struct built elsewhere and copied
+ * costs as much again. */
+static void reply_begin(void *out, const struct reply_head *head, enum wire_status status,
+                        size_t bytes)
 {
-    return (struct wire_reply){
-        .item = {.bytes = (uint16_t)bytes,
-                 .op = head->op,
-                 .shard = head->shard,
-                 .status = (uint16_t)status},
-        .session = head->session,
-        .number = head->number,
-    };
+    struct wire_reply *reply = out;
+    reply->item.bytes = (uint16_t)bytes;
+    reply->item.op = head->op;
+    reply->item.flags = 0;
+    reply->item.shard = head->shard;
+    reply->item.status = (uint16_t)status;
+    reply->session = head->session;
+    reply->number = head->number;
 }
 
 void build_status(void *out, const struct reply_head *head, enum wire_status status)
 {
-    struct wire_reply *reply = out;
-    *reply = reply_begin(head, status, sizeof(*reply));
+    reply_begin(out, head, status, sizeof(struct wire_reply));
 }
 
 void build_problem(void *out, const struct reply_head *head, enum wire_status status,
                    enum wire_what what, uint64_t limit)
 {
     struct wire_problem *problem = out;
-    *problem = (struct wire_problem){
-        .reply = reply_begin(head, status, sizeof(*problem)),
-        .what = (uint16_t)what,
-        .limit = limit,
-    };
+    reply_begin(out, head, status, sizeof(*problem));
+    problem->what = (uint16_t)what;
+    memset(problem->zero, 0, sizeof(problem->zero));
+    problem->limit = limit;
 }
 
 void build_opened(const struct lock_machine *machine, void *out, const struct reply_head *head,
                   const struct session_record *record)
 {
     struct wire_opened *opened = out;
-    *opened = (struct wire_opened){
-        .reply = reply_begin(head, WIRE_OK, sizeof(*opened)),
-        .nonce = record->nonce,
-        .ttl_ms = record->ttl_ms,
-        .window = machine->state.limits.window,
-    };
+    reply_begin(out, head, WIRE_OK, sizeof(*opened));
     opened->reply.session = record->id;
+    opened->nonce = record->nonce;
+    opened->ttl_ms = record->ttl_ms;
+    opened->window = machine->state.limits.window;
 }
 
 static void build_granted(void *out, const struct reply_head *head,
                           const struct answer_record *answer)
 {
     struct wire_granted *granted = out;
-    *granted = (struct wire_granted){
-        .reply = reply_begin(head, WIRE_OK, sizeof(*granted)),
-        .lease = {.secret = answer->granted.secret, .slot = answer->granted.lease},
-        .token = answer->granted.token,
-        .ttl_ms = answer->granted.ttl_ms,
-        .mode = answer->mode,
-        .waited = (answer->flags & ANSWER_WAITED) != 0,
-        .keepalive_number = answer->granted.keepalive_number,
-        .since_keepalive_ns = answer->granted.since_keepalive_ns,
-    };
+    reply_begin(out, head, WIRE_OK, sizeof(*granted));
+    granted->lease.secret = answer->granted.secret;
+    granted->lease.slot = answer->granted.lease;
+    granted->lease.zero = 0;
+    granted->token = answer->granted.token;
+    granted->ttl_ms = answer->granted.ttl_ms;
+    granted->mode = answer->mode;
+    granted->waited = (answer->flags & ANSWER_WAITED) != 0;
+    memset(granted->zero, 0, sizeof(granted->zero));
+    granted->keepalive_number = answer->granted.keepalive_number;
+    granted->since_keepalive_ns = answer->granted.since_keepalive_ns;
 }
 
 static void build_renewed(void *out, const struct reply_head *head,
@@ -78,7 +77,7 @@ static void build_renewed(void *out, const struct reply_head *head,
     struct wire_renewed *renewed = out;
     size_t bytes = wire_pad8(sizeof(*renewed) + answer->renewed.count);
     memset(renewed, 0, bytes);
-    renewed->reply = reply_begin(head, WIRE_OK, bytes);
+    reply_begin(out, head, WIRE_OK, bytes);
     renewed->count = (uint16_t)answer->renewed.count;
     for (uint32_t i = 0; i < answer->renewed.count; i++) {
         renewed->results[i] = (answer->renewed.lost >> i) & 1 ? WIRE_LOST : WIRE_OK;
@@ -94,7 +93,7 @@ static void build_busy(const struct lock_machine *machine, void *out, const stru
     size_t value_bytes = extra == NULL ? 0 : extra->value_bytes;
     size_t bytes = wire_pad8(sizeof(*busy) + value_bytes);
     memset(busy, 0, bytes);
-    busy->reply = reply_begin(head, WIRE_BUSY, bytes);
+    reply_begin(out, head, WIRE_BUSY, bytes);
     busy->holders = answer->busy.holders;
     busy->first.session = answer->busy.session;
     busy->first.token = answer->busy.token;
@@ -104,6 +103,15 @@ static void build_busy(const struct lock_machine *machine, void *out, const stru
     if (extra != NULL) {
         memcpy(busy->value, extra->value, value_bytes);
     }
+}
+
+static void build_queued(const struct lock_machine *machine, void *out,
+                         const struct reply_head *head, const struct answer_record *answer)
+{
+    struct wire_queued *queued = out;
+    reply_begin(out, head, WIRE_QUEUED, sizeof(*queued));
+    queued->position = waiter_position(machine, answer->queued.waiter);
+    queued->zero = 0;
 }
 
 static void build_ok(void *out, const struct reply_head *head, const struct answer_record *answer)
@@ -130,19 +138,14 @@ void build_answer(const struct lock_machine *machine, void *out, const struct re
         build_ok(out, head, answer);
         break;
     case WIRE_QUEUED:
-        *(struct wire_queued *)out = (struct wire_queued){
-            .reply = reply_begin(head, WIRE_QUEUED, sizeof(struct wire_queued)),
-            .position = waiter_position(machine, answer->queued.waiter),
-        };
+        build_queued(machine, out, head, answer);
         break;
     case WIRE_BUSY:
         build_busy(machine, out, head, answer);
         break;
     case WIRE_DELAYED:
-        *(struct wire_delayed *)out = (struct wire_delayed){
-            .reply = reply_begin(head, WIRE_DELAYED, sizeof(struct wire_delayed)),
-            .remaining_ms = answer->delayed.remaining_ms,
-        };
+        reply_begin(out, head, WIRE_DELAYED, sizeof(struct wire_delayed));
+        ((struct wire_delayed *)out)->remaining_ms = answer->delayed.remaining_ms;
         break;
     case WIRE_OVER_LIMIT:
     case WIRE_BAD_REQUEST:
@@ -252,11 +255,11 @@ void push_lost(struct lock_machine *machine, uint32_t lease, enum wire_status re
     struct reply_head head = {
         .session = session->id, .shard = session->shard, .op = WIRE_OP_PUSH_LOST};
     struct wire_lost lost = {
-        .reply = reply_begin(&head, (enum wire_status)0, sizeof(lost)),
         .lease = {.secret = record->secret, .slot = lease},
         .token = record->token,
         .reason = (uint8_t)reason,
         .final = final,
     };
+    reply_begin(&lost, &head, WIRE_OK, sizeof(lost));
     emit(machine->now.sink, LOCK_OUT_PUSH_LOST, &session->address, &lost, 0);
 }

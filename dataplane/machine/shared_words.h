@@ -16,11 +16,12 @@
 #define WORD_PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 #define WORD_GET(field)        __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
-/* `bytes` is a multiple of 4, both sides are aligned to 4. */
+/* `bytes` is a multiple of 8, both sides are aligned to 8. Small sizes known when compiling unroll.
+ */
 static inline void words_put(void *to, const void *from, size_t bytes)
 {
-    uint32_t *target = to;
-    const uint32_t *source = from;
+    uint64_t *target = to;
+    const uint64_t *source = from;
     assert(bytes % sizeof(*target) == 0);
     for (size_t i = 0; i < bytes / sizeof(*target); i++) {
         __atomic_store_n(&target[i], source[i], __ATOMIC_RELAXED);
@@ -29,8 +30,8 @@ static inline void words_put(void *to, const void *from, size_t bytes)
 
 static inline void words_get(void *to, const void *from, size_t bytes)
 {
-    uint32_t *target = to;
-    const uint32_t *source = from;
+    uint64_t *target = to;
+    const uint64_t *source = from;
     assert(bytes % sizeof(*target) == 0);
     for (size_t i = 0; i < bytes / sizeof(*target); i++) {
         target[i] = __atomic_load_n(&source[i], __ATOMIC_RELAXED);

@@ -42,7 +42,7 @@ size_t slab_memory_bytes(uint32_t capacity, uint32_t record_bytes)
 
 void slab_init(struct slab *slab, void *memory, uint32_t capacity, uint32_t record_bytes)
 {
-    assert(capacity > 0 && capacity < SLAB_NONE && record_bytes % 4 == 0);
+    assert(capacity > 0 && capacity < SLAB_NONE && record_bytes % 8 == 0);
     memset(slab, 0, sizeof(*slab));
     slab->records = memory;
     slab->record_bytes = record_bytes;
@@ -78,8 +78,7 @@ void slab_clear(struct slab *slab)
     slab->capturing = false;
 }
 
-/* A word of level 0 has no free slot any more. */
-static void word_filled(struct slab *slab, uint32_t word)
+void slab_word_filled(struct slab *slab, uint32_t word)
 {
     uint32_t bit = word;
     for (uint32_t level = 1; level < slab->levels; level++) {
@@ -92,8 +91,7 @@ static void word_filled(struct slab *slab, uint32_t word)
     }
 }
 
-/* A word of level 0 has its first free slot again. */
-static void word_opened(struct slab *slab, uint32_t word)
+void slab_word_opened(struct slab *slab, uint32_t word)
 {
     uint32_t bit = word;
     for (uint32_t level = 1; level < slab->levels; level++) {
@@ -107,8 +105,7 @@ static void word_opened(struct slab *slab, uint32_t word)
     }
 }
 
-/* First word with a free slot; there is one. */
-static uint32_t find_word(const struct slab *slab)
+uint32_t slab_find_word(const struct slab *slab)
 {
     uint32_t word = 0;
     for (uint32_t level = slab->levels - 1; level > 0; level--) {
@@ -117,54 +114,17 @@ static uint32_t find_word(const struct slab *slab)
     return word;
 }
 
-static void mark_live(struct slab *slab, uint32_t slot)
-{
-    uint64_t *word = &slab->free_words[slot / 64];
-    *word &= ~(UINT64_C(1) << (slot % 64));
-    if (*word == 0) {
-        word_filled(slab, slot / 64);
-    }
-    WORD_PUT(slab->live, slab->live + 1);
-}
-
-uint32_t slab_take(struct slab *slab)
-{
-    if (slab->live == slab->capacity) {
-        return SLAB_NONE;
-    }
-    uint32_t word = slab->first_word;
-    if (slab->free_words[word] == 0) {
-        word = find_word(slab);
-        slab->first_word = word;
-    }
-    uint32_t slot = word * 64 + (uint32_t)__builtin_ctzll(slab->free_words[word]);
-    slab_touch(slab, slot);
-    mark_live(slab, slot);
-    return slot;
-}
-
-void slab_free(struct slab *slab, uint32_t slot)
-{
-    assert(slab_is_live(slab, slot));
-    slab_touch(slab, slot);
-    uint32_t word = slot / 64;
-    uint64_t before = slab->free_words[word];
-    slab->free_words[word] = before | UINT64_C(1) << (slot % 64);
-    if (before == 0) {
-        word_opened(slab, word);
-    }
-    if (word < slab->first_word) {
-        slab->first_word = word;
-    }
-    WORD_PUT(slab->live, slab->live - 1);
-}
-
 bool slab_claim(struct slab *slab, uint32_t slot)
 {
     if (slot >= slab->capacity || slab_is_live(slab, slot)) {
         return false;
     }
-    mark_live(slab, slot);
+    uint64_t *word = &slab->free_words[slot / 64];
+    *word &= ~(UINT64_C(1) << (slot % 64));
+    if (*word == 0) {
+        slab_word_filled(slab, slot / 64);
+    }
+    WORD_PUT(slab->live, slab->live + 1);
     return true;
 }
 

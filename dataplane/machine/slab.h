@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dataplane/machine/shared_words.h"
+
 enum { SLAB_LEVELS_MAX = 6 /* 64^6 > 2^32 */ };
 #define SLAB_NONE UINT32_MAX
 
@@ -49,15 +51,11 @@ struct slab {
 /* Memory for `capacity` records, a multiple of 64. */
 size_t slab_memory_bytes(uint32_t capacity, uint32_t record_bytes);
 
-/* `memory` is 64-byte aligned. record_bytes is a multiple of 4. All slots are free. */
+/* `memory` is 64-byte aligned. record_bytes is a multiple of 8. All slots are free. */
 void slab_init(struct slab *slab, void *memory, uint32_t capacity, uint32_t record_bytes);
 
 /* All slots are free again. */
 void slab_clear(struct slab *slab);
-
-/* Lowest free slot; SLAB_NONE when full. The record's content is whatever was there before. */
-uint32_t slab_take(struct slab *slab);
-void slab_free(struct slab *slab, uint32_t slot);
 
 /* Restore: marks a given slot live. False if it is already, or lies beyond the capacity. */
 bool slab_claim(struct slab *slab, uint32_t slot);
@@ -104,6 +102,58 @@ static inline void slab_touch(struct slab *slab, uint32_t slot)
     if (__builtin_expect(slab->capturing, 0)) {
         slab_capture_touch(slab, slot);
     }
+}
+
+/* The levels above, when a word of level 0 has no free slot any more, or its first again. */
+void slab_word_filled(struct slab *slab, uint32_t word);
+void slab_word_opened(struct slab *slab, uint32_t word);
+/* First word with a free slot; there is one. */
+uint32_t slab_find_word(const struct slab *slab);
+
+/* Lowest free slot; SLAB_NONE when full. The record's content is whatever was there before. */
+static inline uint32_t slab_take(struct slab *slab)
+{
+    if (slab->live == slab->capacity) {
+        return SLAB_NONE;
+    }
+    uint32_t word = slab->first_word;
+    uint64_t bits = slab->free_words[word];
+    if (bits == 0) {
+        word = slab_find_word(slab);
+        slab->first_word = word;
+        bits = slab->free_words[word];
+    }
+    uint32_t slot = word * 64 + (uint32_t)__builtin_ctzll(bits);
+    slab_touch(slab, slot);
+    bits &= bits - 1;
+    slab->free_words[word] = bits;
+    if (bits == 0) {
+        slab_word_filled(slab, word);
+    }
+    WORD_PUT(slab->live, slab->live + 1);
+    return slot;
+}
+
+static inline void slab_free(struct slab *slab, uint32_t slot)
+{
+    uint32_t word = slot / 64;
+    uint64_t bits = slab->free_words[word];
+    uint64_t bit = UINT64_C(1) << (slot % 64);
+    assert(slot < slab->capacity && (bits & bit) == 0);
+    slab_touch(slab, slot);
+    slab->free_words[word] = bits | bit;
+    if (bits == 0) {
+        slab_word_opened(slab, word);
+    }
+    if (word < slab->first_word) {
+        slab->first_word = word;
+    }
+    WORD_PUT(slab->live, slab->live - 1);
+}
+
+static inline void slab_prefetch_live(const struct slab *slab, uint32_t slot)
+{
+    __builtin_prefetch(&slab->free_words[slot / 64], 1);
 }
 
 #endif

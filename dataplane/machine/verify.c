@@ -296,7 +296,7 @@ static const char *verify_session(const struct lock_machine *machine, uint32_t s
     uint64_t tick = until_tick(record->until);
     bool is_over = until_has(record->until, SESSION_OVER);
     REQUIRE((record->until & 0xffff & ~(uint64_t)(SESSION_OVER | SESSION_CLOSED)) == 0 &&
-                record->zero == 0,
+                record->zero == 0 && record->reserved[0] == 0 && record->reserved[1] == 0,
             "a session has unknown flags");
     REQUIRE(is_over || !until_has(record->until, SESSION_CLOSED), "a closed session is not over");
     REQUIRE(is_over == (tick == TICK_NEVER),
@@ -355,7 +355,8 @@ static const char *verify_answer(const struct lock_machine *machine, uint32_t sl
 static const char *verify_extra(const struct lock_machine *machine, uint32_t slot)
 {
     const struct extra_record *record = extra_at(machine, slot);
-    REQUIRE(record->value_bytes <= WIRE_VALUE_BYTES_MAX, "a value is too long");
+    REQUIRE(record->value_bytes <= WIRE_VALUE_BYTES_MAX && record->zero == 0,
+            "a value is too long");
     REQUIRE(
         is_zero(record->value + record->value_bytes, sizeof(record->value) - record->value_bytes),
         "a value is not zero-filled");

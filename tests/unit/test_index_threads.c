@@ -216,6 +216,7 @@ int main(void)
     struct lock_limits limits = rig_limits();
     struct shared shared = {0};
     pthread_t readers[READERS];
+    limits.resources_max = NAMES; /* a crowded index: entries are moved about */
     limits.extras_max = NAMES * SESSIONS;
     writer.random = 5;
     make_names();

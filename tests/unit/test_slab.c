@@ -48,7 +48,7 @@ Test(slab, takes_the_lowest_free_slot)
 Test(slab, agrees_with_a_plain_array)
 {
     enum { CAPACITY = 9000 };
-    struct slab slab = make(CAPACITY, 12);
+    struct slab slab = make(CAPACITY, 24);
     bool *live = calloc(CAPACITY, sizeof(*live));
     uint32_t count = 0;
     random_state = 7;
