@@ -9,9 +9,7 @@ endfunction()
 function(belay_unit_test name)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/unit/${name}.c)
   target_link_libraries(${name} PRIVATE ${ARGN} criterion belay_flags)
-  # Criterion's macros do not pass our strictest warnings.
-  target_compile_options(${name} PRIVATE -Wno-pedantic -Wno-conversion -Wno-missing-prototypes
-    -Wno-shadow)
+  set_target_properties(${name} PROPERTIES BELAY_RELAXED ON)
   add_test(NAME unit.${name} COMMAND ${name} --short-filename)
   set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 120)
 endfunction()

@@ -3,8 +3,7 @@
 if(BELAY_SANITIZE STREQUAL "address" AND NOT BELAY_FUZZ)
   add_executable(planted_leak EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/planted_leak.c)
   target_link_libraries(planted_leak PRIVATE criterion belay_flags)
-  target_compile_options(planted_leak PRIVATE -Wno-pedantic -Wno-conversion
-    -Wno-missing-prototypes -Wno-shadow)
+  set_target_properties(planted_leak PROPERTIES BELAY_RELAXED ON)
   add_executable(planted_undefined EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/planted_undefined.c)
   target_link_libraries(planted_undefined PRIVATE belay_flags)
 elseif(BELAY_SANITIZE STREQUAL "thread")
