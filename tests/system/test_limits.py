@@ -106,15 +106,18 @@ def test_window():
     cluster, client = start()
     session = client.open(ttl_ms=60000)
 
-    def acquire(number, acked_below):
+    def acquire(number, acked_below, name=None):
         return client.call(wire.ACQUIRE, lambda: wire.acquire_item(
-            0, session, number, f"w/{number}", 60000, acked_below=acked_below), session, number)
+            0, session, number, name or f"w/{number}", 60000, acked_below=acked_below), session,
+            number)
     for number in range(1, 9):
         equal(acquire(number, 1)["status"], wire.OK, f"number {number} inside the window")
     equal(acquire(9, 1)["status"], wire.WINDOW_FULL, "the ninth without an acknowledgement")
     equal(len(cluster.locks("w/")), 8, "locks held")
     equal(acquire(9, 9)["status"], wire.OK, "the same number with the acknowledgement")
-    equal(acquire(3, 1)["status"], wire.STALE_REQUEST, "a number below the window")
+    equal(acquire(3, 1, "w/other")["status"], wire.STALE_REQUEST, "a number below the window")
+    equal(acquire(3, 1)["status"], wire.OK, "one below it that names what the session holds")
+    equal(len(cluster.locks("w/")), 9, "locks held in the end")
     client.close()
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 
-from check import equal, expect, run, wait_until
+from check import equal, expect, run
 from harness import Cluster
 from loadlog import Load
 
@@ -150,7 +150,7 @@ def test_all_restart_after_rebuild():
     load.check_held()
     cluster[1].start()
     cluster.wait_ready(30)
-    wait_until(lambda: cluster.equal_states(), 30, "all hold equal states")
+    cluster.wait_equal(30)
 
 
 if __name__ == "__main__":

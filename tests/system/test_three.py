@@ -55,7 +55,7 @@ def test_leaders_are_spread():
     leaders = wait_until(lambda: (lambda found: found if len(set(found.values())) == 3 else None)(
         cluster.leaders()), 20, "every node leads some shard")
     print(f"leaders: {leaders}")
-    status = cluster.belay("status", "-o", "json").ok().json()
+    status = cluster.belay("status", "--wait-ready", "-o", "json").ok().json()
     equal(status["ready"], True, "what belay status says")
     equal(len(status["nodes"]), 3, "nodes in belay status")
 
