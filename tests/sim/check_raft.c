@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Raft's own promises, judged from log bytes and views: one leader per term, one history, leaders
+ * that have all of it, nothing committed is ever replaced. What any replica has committed first is
+ * the truth from then on.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+struct truth_entry {
+    uint64_t checksum, term; /* the checksum covers everything before it */
+};
+
+struct truth {
+    struct truth_entry *entries; /* [index - 1] */
+    uint64_t count, max;
+    struct sim_map leaders;  /* term -> replica */
+    struct sim_map commands; /* (session, number) -> index */
+};
+
+struct check_raft {
+    struct truth shards[SIM_SHARDS_MAX];
+};
+
+struct check_raft *check_raft_new(struct sim *sim)
+{
+    struct check_raft *check = calloc(1, sizeof *check);
+
+    (void)sim;
+    assert(check);
+    return check;
+}
+
+void check_raft_free(struct check_raft *check)
+{
+    for (int s = 0; s < SIM_SHARDS_MAX; s++) {
+        free(check->shards[s].entries);
+        sim_map_free(&check->shards[s].leaders);
+        sim_map_free(&check->shards[s].commands);
+    }
+    free(check);
+}
+
+/* ---- the truth grows ------------------------------------------------------------------------- */
+
+static void note_commands(struct truth *truth, const struct log_entry *entry)
+{
+    const uint8_t *at = log_entry_payload(entry);
+    struct lock_batch batch;
+
+    memcpy(&batch, at, sizeof batch);
+    at += sizeof batch;
+    for (uint32_t i = 0; i < batch.count; i++) {
+        const struct wire_request *request = (const struct wire_request *)at;
+        uint64_t *index = sim_map_at(&truth->commands, sim_mix(request->session, request->number));
+
+        if (!*index)
+            *index = entry->index;
+        at += request->item.bytes;
+    }
+}
+
+static void append(struct sim *sim, uint16_t shard, const struct log_entry *entry)
+{
+    struct truth *truth = &sim->raft->shards[shard];
+
+    if (truth->count == truth->max) {
+        truth->max = truth->max ? truth->max * 2 : 1024;
+        truth->entries = realloc(truth->entries, truth->max * sizeof *truth->entries);
+        assert(truth->entries);
+    }
+    truth->entries[truth->count++] =
+        (struct truth_entry){.checksum = entry->checksum, .term = entry->term};
+    if (entry->kind == LOG_COMMANDS)
+        note_commands(truth, entry);
+    check_state_committed(sim, shard, entry);
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static void judge_at(struct sim *sim, const struct sim_node *node, uint16_t shard, uint64_t index,
+                     uint64_t checksum, const char *what)
+{
+    const struct truth *truth = &sim->raft->shards[shard];
+
+    if (index && index <= truth->count && truth->entries[index - 1].checksum != checksum)
+        sim_fail(sim, "log matching",
+                 "n%u s%u: %s at index %llu is not what was committed there first", node->id, shard,
+                 what, (unsigned long long)index);
+}
+
+static void judge_commit(struct sim *sim, const struct sim_node *node, uint16_t s)
+{
+    const struct shard *shard = &node->shards[s];
+    struct truth *truth = &sim->raft->shards[s];
+    uint64_t commit = shard->view.commit_index;
+    const struct log_entry *entry;
+
+    judge_at(sim, node, s, shard->log.base.index, shard->log.base.checksum, "the log's base");
+    entry = log_at(&shard->log, commit < truth->count ? commit : truth->count);
+    if (entry)
+        judge_at(sim, node, s, entry->index, entry->checksum, "the entry");
+    while (truth->count < commit && !sim->failed) {
+        entry = log_at(&shard->log, truth->count + 1);
+        if (!entry) {
+            sim_fail(sim, "committed entries stay",
+                     "n%u s%u: commit index %llu, but entry %llu was never seen committed",
+                     node->id, s, (unsigned long long)commit, (unsigned long long)truth->count + 1);
+            return;
+        }
+        append(sim, s, entry);
+    }
+    if (shard->applied > commit && shard->state == SHARD_RUNNING)
+        sim_fail(sim, "durable", "n%u s%u: applied %llu beyond commit index %llu", node->id, s,
+                 (unsigned long long)shard->applied, (unsigned long long)commit);
+}
+
+/* Terms never fall along the log, so the last entry of an earlier term says it for all before. */
+static void judge_completeness(struct sim *sim, const struct sim_node *node, uint16_t s)
+{
+    const struct shard *shard = &node->shards[s];
+    const struct truth *truth = &sim->raft->shards[s];
+    uint64_t index = truth->count;
+    const struct log_entry *entry;
+    uint64_t checksum;
+
+    while (index && truth->entries[index - 1].term >= shard->view.term)
+        index--;
+    if (!index || index < shard->log.base.index)
+        return;
+    entry = log_at(&shard->log, index);
+    checksum = entry ? entry->checksum : shard->log.base.checksum;
+    if ((!entry && shard->log.base.index != index) ||
+        checksum != truth->entries[index - 1].checksum)
+        sim_fail(sim, "leader completeness",
+                 "n%u s%u: elected in term %llu without the committed entry %llu (its log: "
+                 "%llu..%llu)",
+                 node->id, s, (unsigned long long)shard->view.term, (unsigned long long)index,
+                 (unsigned long long)shard->log.base.index + 1,
+                 (unsigned long long)shard->log.last_index);
+}
+
+static void judge_leader(struct sim *sim, const struct sim_node *node, uint16_t s)
+{
+    const struct shard *shard = &node->shards[s];
+    uint64_t *leader = sim_map_at(&sim->raft->shards[s].leaders, shard->view.term);
+
+    if (*leader == shard->replica)
+        return;
+    if (*leader) {
+        sim_fail(sim, "election safety", "n%u s%u: a second leader in term %llu", node->id, s,
+                 (unsigned long long)shard->view.term);
+        return;
+    }
+    *leader = shard->replica;
+    judge_completeness(sim, node, s);
+}
+
+void check_raft_turn(struct sim *sim, struct sim_node *node)
+{
+    for (uint16_t s = 0; s < sim->shards && !sim->failed; s++) {
+        if (node->shards[s].view.role == RAFT_LEADER)
+            judge_leader(sim, node, s);
+        judge_commit(sim, node, s);
+    }
+}
+
+uint64_t check_raft_index_of(const struct sim *sim, uint16_t shard, uint64_t session,
+                             uint64_t number)
+{
+    return sim_map_get(&sim->raft->shards[shard].commands, sim_mix(session, number));
+}
+
+uint64_t check_raft_committed(const struct sim *sim, uint16_t shard)
+{
+    return sim->raft->shards[shard].count;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One node's disk: WAL segments with one write in flight, snapshot files, the manifest. What a real
+ * disk may do to a file that was never synced, this one does: a crash leaves any subset of the
+ * sectors of the write in flight.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+enum {
+    SECTOR_BYTES = 512,
+    SEGMENT_BYTES = 384 * 1024,
+    SEGMENTS = 8,
+    FRAME_BYTES_MAX = 128 * 1024,
+    REPLICAS_MAX = 2 * SIM_SHARDS_MAX,
+};
+
+struct wal_options sim_wal_options(const struct sim *sim, uint64_t identity)
+{
+    uint32_t least = wal_frame_bytes_min(REPLICAS_MAX, WAL_BLOCK_BYTES);
+    struct wal_options options = {
+        .identity = identity,
+        .segment_bytes = SEGMENT_BYTES,
+        .segments_count = SEGMENTS,
+        .frame_bytes_max = FRAME_BYTES_MAX > least ? FRAME_BYTES_MAX : least,
+        .block_bytes = WAL_BLOCK_BYTES,
+        .replicas_max = REPLICAS_MAX,
+    };
+
+    (void)sim;
+    assert(!wal_options_check(&options));
+    return options;
+}
+
+/* ---- WAL directories ------------------------------------------------------------------------- */
+
+struct sim_wal *sim_wal_of(struct sim_disk *disk, uint64_t incarnation)
+{
+    for (int i = 0; i < 2; i++) {
+        if (incarnation && disk->wals[i].incarnation == incarnation)
+            return &disk->wals[i];
+    }
+    return NULL;
+}
+
+struct sim_wal *sim_wal_create(struct sim *sim, struct sim_disk *disk, uint64_t incarnation)
+{
+    struct sim_wal *wal = disk->wals[0].incarnation ? &disk->wals[1] : &disk->wals[0];
+
+    (void)sim;
+    assert(!wal->incarnation);
+    wal->incarnation = incarnation;
+    wal->bytes = calloc(SEGMENTS, SEGMENT_BYTES);
+    assert(wal->bytes);
+    disk->written_count = 0;
+    return wal;
+}
+
+static void wal_remove(struct sim_wal *wal)
+{
+    free(wal->bytes);
+    *wal = (struct sim_wal){0};
+}
+
+void sim_wal_remove_others(struct sim_disk *disk, uint64_t keep)
+{
+    for (int i = 0; i < 2; i++) {
+        if (disk->wals[i].incarnation && disk->wals[i].incarnation != keep)
+            wal_remove(&disk->wals[i]);
+    }
+}
+
+int sim_disk_read(void *context, uint32_t segment, uint64_t offset, void *buffer, size_t bytes)
+{
+    const struct sim_wal *wal = context;
+
+    if (segment >= SEGMENTS || offset + bytes > SEGMENT_BYTES)
+        return -EIO;
+    memcpy(buffer, wal->bytes + (size_t)segment * SEGMENT_BYTES + offset, bytes);
+    return 0;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static void remember_written(struct sim_disk *disk, uint32_t segment, uint64_t offset,
+                             uint32_t bytes)
+{
+    memmove(disk->written + 1, disk->written, sizeof disk->written - sizeof disk->written[0]);
+    disk->written[0].segment = segment;
+    disk->written[0].offset = offset;
+    disk->written[0].bytes = bytes;
+    if (disk->written_count < 16)
+        disk->written_count++;
+}
+
+void sim_disk_write_now(struct sim *sim, struct sim_disk *disk, struct sim_wal *wal,
+                        const struct wal_write *write)
+{
+    (void)sim;
+    assert(write->segment < SEGMENTS && write->offset + write->bytes <= SEGMENT_BYTES);
+    memcpy(wal->bytes + (size_t)write->segment * SEGMENT_BYTES + write->offset, write->buffer,
+           write->bytes);
+    remember_written(disk, write->segment, write->offset, write->bytes);
+}
+
+void sim_disk_submit(struct sim_node *node, const struct wal_write *write)
+{
+    struct sim *sim = node->sim;
+    struct sim_disk *disk = &node->disk;
+    uint64_t done_ns =
+        sim->now_ns + sim->weather.disk_ns + sim_below(sim, sim->weather.disk_spread_ns + 1);
+
+    assert(!disk->in_flight && write->offset + write->bytes <= SEGMENT_BYTES);
+    if (done_ns < disk->stalled_until_ns)
+        done_ns = disk->stalled_until_ns;
+    disk->in_flight = true;
+    disk->in_flight_done = false;
+    disk->sequence = write->sequence;
+    disk->segment = write->segment;
+    disk->offset = write->offset;
+    disk->bytes = write->bytes;
+    disk->copy = malloc(write->bytes);
+    assert(disk->copy);
+    memcpy(disk->copy, write->buffer, write->bytes);
+    (void)sim_post(sim, done_ns, SIM_EV_NODE_DISK, node->id - 1u, node->epoch, 0, NULL);
+}
+
+static uint8_t *place_in_flight(struct sim_node *node)
+{
+    struct sim_wal *wal = sim_wal_of(&node->disk, node->manifest->wal_incarnation);
+
+    assert(wal);
+    return wal->bytes + (size_t)node->disk.segment * SEGMENT_BYTES + node->disk.offset;
+}
+
+/* The bytes are on the platter; the process hears of it in its next turn. */
+void sim_disk_complete(struct sim_node *node)
+{
+    struct sim_disk *disk = &node->disk;
+
+    if (!disk->in_flight || disk->in_flight_done)
+        return;
+    memcpy(place_in_flight(node), disk->copy, disk->bytes);
+    remember_written(disk, disk->segment, disk->offset, disk->bytes);
+    disk->in_flight_done = true;
+    free(disk->copy);
+    disk->copy = NULL;
+}
+
+void sim_disk_crash(struct sim_node *node)
+{
+    struct sim *sim = node->sim;
+    struct sim_disk *disk = &node->disk;
+
+    if (disk->in_flight && !disk->in_flight_done) {
+        uint8_t *place = place_in_flight(node);
+        uint32_t kept_permille = (uint32_t)sim_below(sim, 3) * 500; /* nothing, some, all of it */
+
+        for (uint32_t at = 0; at < disk->bytes; at += SECTOR_BYTES) {
+            if (sim_chance(sim, kept_permille))
+                memcpy(place + at, disk->copy + at, SECTOR_BYTES);
+        }
+        free(disk->copy);
+        disk->copy = NULL;
+    }
+    disk->in_flight = disk->in_flight_done = false;
+    disk->stalled_until_ns = 0;
+    disk->fail_next = false;
+}
+
+bool sim_disk_rot(struct sim_node *node)
+{
+    struct sim *sim = node->sim;
+    struct sim_disk *disk = &node->disk;
+    struct manifest *manifest = node->manifest;
+    struct sim_wal *wal = sim_wal_of(disk, manifest->wal_incarnation);
+    uint32_t which;
+    uint8_t *place;
+
+    /* The newest frame, damaged, is a torn one as far as anybody can tell: not it, and not one
+     * that the newest may have made superfluous. */
+    if (!wal || disk->written_count < 3)
+        return false;
+    which = 1 + (uint32_t)sim_below(sim, disk->written_count - 2);
+    place = wal->bytes + (size_t)disk->written[which].segment * SEGMENT_BYTES +
+            disk->written[which].offset;
+    for (int i = 0; i < 3; i++)
+        place[sim_below(sim, disk->written[which].bytes)] ^= (uint8_t)(1u << sim_below(sim, 8));
+    sim_trace(sim, "n%u    bits rot in frame -%u: segment %u offset %llu", node->id, which,
+              disk->written[which].segment, (unsigned long long)disk->written[which].offset);
+    return true;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void file_remove(struct sim_file *file)
+{
+    free(file->bytes);
+    *file = (struct sim_file){0};
+}
+
+void sim_disk_wipe(struct sim_disk *disk)
+{
+    disk->manifest_length = 0;
+    sim_wal_remove_others(disk, 0);
+    for (int i = 0; i < SIM_FILES_MAX; i++)
+        file_remove(&disk->files[i]);
+    disk->written_count = 0;
+    disk->full = false;
+}
+
+struct sim_file *sim_file_newest(struct sim_disk *disk, uint64_t replica, uint64_t below)
+{
+    struct sim_file *newest = NULL;
+
+    for (int i = 0; i < SIM_FILES_MAX; i++) {
+        struct sim_file *file = &disk->files[i];
+
+        if (file->used && file->replica == replica && file->index < below &&
+            (!newest || snapshot_is_newer(file->index, newest->index)))
+            newest = file;
+    }
+    return newest;
+}
+
+/* Takes the file's bytes; the newest two of a replica stay. */
+void sim_file_keep(struct sim_disk *disk, struct sim_file *file)
+{
+    struct sim_file *free_file = NULL;
+    struct sim_file *newest;
+    struct sim_file *second;
+
+    for (int i = 0; i < SIM_FILES_MAX; i++) {
+        if (disk->files[i].used && disk->files[i].replica == file->replica &&
+            disk->files[i].index == file->index)
+            file_remove(&disk->files[i]);
+        if (!disk->files[i].used)
+            free_file = &disk->files[i];
+    }
+    assert(free_file);
+    *free_file = *file;
+    free_file->used = true;
+    *file = (struct sim_file){0};
+    newest = sim_file_newest(disk, free_file->replica, UINT64_MAX);
+    second = sim_file_newest(disk, newest->replica, newest->index);
+    for (int i = 0; second && i < SIM_FILES_MAX; i++) {
+        if (disk->files[i].used && disk->files[i].replica == newest->replica &&
+            disk->files[i].index < second->index)
+            file_remove(&disk->files[i]);
+    }
+}
+
+/* One atomic rename. */
+void sim_manifest_save(struct sim_node *node)
+{
+    node->disk.manifest_length = manifest_encode(node->manifest, node->disk.manifest);
+}
