@@ -58,6 +58,7 @@ struct bench {
     uint64_t index;
     uint64_t stamp_ns;
     uint64_t random;
+    uint64_t names;      /* given so far */
     struct built *built; /* entries to be applied in one run */
     uint32_t built_count;
     struct asked asked[RUN * BATCH]; /* the acquires of this run, in order */
@@ -183,7 +184,9 @@ static void apply_built(struct bench *bench)
 static void add_acquire(struct bench *bench)
 {
     char name[20];
-    snprintf(name, sizeof(name), "lock/%011llx", (unsigned long long)(draw(bench) >> 20));
+    /* An odd factor permutes the 44-bit numbers: names in random order, none of them twice. */
+    uint64_t unique = ++bench->names * UINT64_C(0x9e3779b97f5) & ((UINT64_C(1) << 44) - 1);
+    snprintf(name, sizeof(name), "lock/%011llx", (unsigned long long)unique);
     struct wire_acquire *acquire = entry_add(bench, WIRE_OP_ACQUIRE, sizeof(*acquire) + 16);
     uint32_t client = (uint32_t)(draw(bench) % bench->options.sessions);
     number_request(bench, &acquire->request, client);
