@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assertions, polling and the runner of the system tests.
 
-A test is a function named test_*; run(globals()) calls every one of a file in order. A test fails by
+A test is a function named test_*; run(globals()) calls every one of a file in order. It fails by
 raising; what was expected and what happened is in the message, and the runner adds the log tails of
 every cluster that is still alive.
 """

@@ -405,7 +405,7 @@ class Cluster:
         wait_until(self.all_vote, timeout_s, "every replica votes")
 
     def wait_equal(self, timeout_s=20):
-        """Every replica votes and has been seen with the same digest as the others at one index, not
+        """Every replica votes and was seen with the same digest as the others at one index, not
         older than what any had when this began. Two digests at one index fail at once, for good."""
         seen, start = {}, {}
 

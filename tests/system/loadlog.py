@@ -17,7 +17,7 @@ class Load:
                                 str(keep_max), str(ttl_ms)], cluster.environment())
 
     def lines(self):
-        """[(monotonic ns, what, name, token, status)]; a last line that is not whole is left out."""
+        """[(monotonic ns, what, name, token, status)]; a line that is not whole is left out."""
         try:
             with open(self.path, "rb") as file:
                 file.seek(self.read_bytes)

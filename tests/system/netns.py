@@ -68,7 +68,8 @@ class Network:
         call("nft", "-f", "-", given="add table ip belay\n"
              "add chain ip belay cut { type filter hook forward priority 0; policy accept; }\n")
         for host in range(1, hosts + 1):
-            wait_until(lambda: "state UP" in call("ip", "-n", f"h{host}", "link", "show", "eth0") and
+            inside = ("ip", "-n", f"h{host}", "link", "show", "eth0")
+            wait_until(lambda: "state UP" in call(*inside) and
                        "state UP" in call("ip", "link", "show", f"r{host}"), 10, "links are up")
 
     def address(self, host):

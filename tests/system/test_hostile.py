@@ -64,7 +64,8 @@ def some_valid(rng):
 def garbage_items(rng):
     """A right header, and items that are not."""
     return rng.choice((
-        lambda: wire.datagram([rng.randbytes(8 * rng.randrange(1, 160))], count=rng.randrange(1, 5)),
+        lambda: wire.datagram([rng.randbytes(8 * rng.randrange(1, 160))],
+                              count=rng.randrange(1, 5)),
         lambda: wire.datagram([wire.item(rng.randrange(256), rng.randbytes(8 * rng.randrange(20)),
                                          flags=rng.randrange(256), shard=rng.randrange(65536))]),
         lambda: wire.datagram([wire.item(wire.ACQUIRE, rng.randbytes(64), length=length)
@@ -154,7 +155,7 @@ def test_no_more_back_than_sent():
 
 
 def test_garbage_with_a_cookie():
-    """An address that may be answered can still not crash anything or change what is not its own."""
+    """Who may be answered can still not crash anything or change what is not its own."""
     rng = random.Random(SEED + 1)
     cluster = Cluster().start(settled=True)
     held = cluster.acquire("job", "600s")

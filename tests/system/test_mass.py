@@ -16,7 +16,8 @@ def mass(cluster, name, waiters, hand_overs):
 
 
 def test_five_thousand_waiters():
-    cluster = Cluster(shards=1, durability="memory", settings={"limits": LIMITS}).start(settled=True)
+    cluster = Cluster(shards=1, durability="memory", settings={"limits": LIMITS})
+    cluster.start(settled=True)
     mass(cluster, "hot", WAITERS, WAITERS)
     cluster.wait_equal()
 

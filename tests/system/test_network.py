@@ -94,7 +94,7 @@ def test_minority_follower():
 
 
 def test_all_apart():
-    """No two nodes hear each other: nothing is granted, nothing ends; afterwards all is as it was."""
+    """No two nodes hear each other: nothing is granted, nothing ends; then all is as it was."""
     network, cluster = start()
     held = cluster.acquire("job", "30s")
     network.cut([1], [2, 3])

@@ -12,8 +12,8 @@ from harness import BELAYD, Cluster
 
 
 def belayd(*words, environment=None):
-    done = subprocess.run([BELAYD, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=20, env=environment or os.environ, check=False)
+    done = subprocess.run([BELAYD, *words], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=20, env=environment or os.environ, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots: the log is dropped behind them, a node that was away too long is given one, and crashes
-at any point of saving them lose nothing."""
+"""Snapshots: the log is dropped behind them, a node that was away too long gets one, and crashes at
+any point of saving them lose nothing."""
 import os
 
 from check import expect, run, wait_until

@@ -46,7 +46,7 @@ def key_hash(namespace, name):
 
 
 def shard_of(name, shards, namespace=""):
-    """Jump consistent hash (Lamping and Veach, 2014) of the key, or of what is in the first braces."""
+    """Jump consistent hash (Lamping and Veach, 2014) of the key, or what is in its first braces."""
     name, namespace = name.encode(), namespace.encode()
     start = name.find(b"{")
     end = name.find(b"}", start + 1) if start >= 0 else -1
@@ -132,9 +132,9 @@ def _status_of(one, row):
 
 
 class Client:
-    """Asks one node. Blocking, with timeouts; retries until they are over. Its socket is not connected:
-    a shard's worker answers from its own port, whichever one was asked. A session that moves to
-    another node with its shard's leader must be asked from the same socket: `shares` it."""
+    """Asks one node. Blocking, with timeouts; retries until they are over. The socket is not
+    connected: a shard's worker answers from its own port, whichever one was asked. A session that
+    moves to another node with its shard's leader must be asked from the same socket: `shares`."""
 
     def __init__(self, address, timeout_s=2.0, shares=None):
         self.address = address
