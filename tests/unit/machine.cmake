@@ -1,5 +1,5 @@
-# The lock machine. The rig is one machine under test, the twin a second one written naively; both are
-# shared by these tests.
+# The lock machine. The rig is one machine under test, the twin a second one written naively; both
+# are shared by these tests.
 belay_module(machine_rig SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/machine_rig.c
   ${CMAKE_CURRENT_LIST_DIR}/lock_twin.c

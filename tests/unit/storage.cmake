@@ -1,4 +1,5 @@
-foreach(storage_test test_wal test_wal_full test_wal_power test_wal_handover test_snapshot_file test_manifest)
+foreach(storage_test test_wal test_wal_full test_wal_power test_wal_handover test_snapshot_file
+        test_manifest)
   belay_unit_test(${storage_test} belay_consensus)
   target_include_directories(${storage_test} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 endforeach()
