@@ -137,7 +137,7 @@ static void fill_in(struct shard *shard, struct wire_item *item, const struct wi
         ((struct wire_renew *)request)->address = *from;
         break;
     case WIRE_OP_ACQUIRE:
-        request->drawn = shard->host->draw(shard->host_context);
+        request->drawn = wire_lease_secret(shard->host->draw(shard->host_context), request->number);
         break;
     default:
         break;

@@ -163,15 +163,17 @@ static uint32_t live_session(struct lock_machine *machine, uint64_t id, uint32_t
     return session;
 }
 
-/* What the session holds of the resource that an old acquire names: as if granted now, with what is
- * left of the TTL. (A lease does not remember under which number it was granted, but a session
- * never waits for what it holds.) */
+/* What the session got by an old acquire and still holds: as if granted now, with what is left of
+ * the TTL. Another lease of the same session on the same resource is not an answer to it: two
+ * acquires may have waited side by side, and whoever gave the one up would give back the other. */
 static bool held_by_name(struct lock_machine *machine, const struct wire_acquire *acquire,
                          uint32_t session, struct answer_record *answer)
 {
     struct key key = key_of(acquire->text, acquire->namespace_bytes, acquire->name_bytes);
     uint32_t resource = resource_find(machine, &key);
-    uint32_t lease = resource == NONE ? NONE : lease_of_session(machine, resource, session);
+    uint32_t lease = resource == NONE
+                         ? NONE
+                         : lease_of_number(machine, resource, session, acquire->request.number);
     if (lease == NONE || lease_is_over(machine, lease_at(machine, lease))) {
         return false;
     }

@@ -275,3 +275,30 @@ uint32_t lease_of_session(const struct lock_machine *machine, uint32_t resource,
     }
     return NONE;
 }
+
+static bool lease_is_of(const struct lease_record *record, uint32_t resource, uint32_t session,
+                        uint64_t number)
+{
+    return record->session == session && record->resource == resource &&
+           wire_lease_secret(record->secret, number) == record->secret;
+}
+
+uint32_t lease_of_number(const struct lock_machine *machine, uint32_t resource, uint32_t session,
+                         uint64_t number)
+{
+    uint32_t holder = resource_at(machine, resource)->holder;
+    uint32_t owned = session_at(machine, session)->lease;
+    for (uint32_t steps = 0; steps < HELD_SEARCH_MAX && holder != NONE && owned != NONE; steps++) {
+        const struct lease_record *holder_record = lease_at(machine, holder);
+        const struct lease_record *owned_record = lease_at(machine, owned);
+        if (lease_is_of(holder_record, resource, session, number)) {
+            return holder;
+        }
+        if (lease_is_of(owned_record, resource, session, number)) {
+            return owned;
+        }
+        holder = holder_record->holder_next;
+        owned = owned_record->session_next;
+    }
+    return NONE;
+}

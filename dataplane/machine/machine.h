@@ -303,6 +303,10 @@ uint32_t grant_next(struct lock_machine *machine, uint32_t resource);
 
 /* A lease that this session has on the resource; NONE. */
 uint32_t lease_of_session(const struct lock_machine *machine, uint32_t resource, uint32_t session);
+/* The one that it got by the acquire with that number (wire_lease_secret). NONE = none, or not seen
+ * within HELD_SEARCH_MAX steps. */
+uint32_t lease_of_number(const struct lock_machine *machine, uint32_t resource, uint32_t session,
+                         uint64_t number);
 
 static inline bool holders_exclusive(const struct lock_machine *machine,
                                      const struct resource_record *record)

@@ -155,9 +155,17 @@ struct wire_request {
     /* Every answer with number < this one has reached the application. QUEUED is an answer: an
      * acquire that waits may be passed over, and waits on (docs/protocol.md). */
     uint64_t acked_below;
-    uint64_t drawn; /* leader: 64 random bits (session id, lease secret); client: 0 */
+    uint64_t drawn; /* leader: 64 random bits (session id) or wire_lease_secret(); client: 0 */
 };
 static_assert(sizeof(struct wire_request) == 40, "wire_request is 40 bytes");
+
+/* The secret of the lease that an acquire may get: 48 random bits and the end of its number. So a
+ * session that asks what became of an old acquire is never told of a lease that it got by another.
+ */
+static inline uint64_t wire_lease_secret(uint64_t drawn, uint64_t number)
+{
+    return (drawn & ~UINT64_C(0xffff)) | (number & 0xffff);
+}
 
 /* Opens a session at one shard; idempotent by nonce. Padded so that no answer without a cookie is
  * longer than its request. */

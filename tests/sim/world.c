@@ -200,6 +200,30 @@ void sim_trace(struct sim *sim, const char *format, ...)
     putchar('\n');
 }
 
+static void dump(struct sim *sim)
+{
+    static const char *const roles[] = {"follower", "precandidate", "candidate", "leader"};
+
+    for (uint16_t i = 0; i < sim->nodes_count; i++) {
+        for (uint16_t s = 0; s < sim->shards; s++) {
+            const struct shard *shard = &sim->nodes[i].shards[s];
+            const struct raft_view *view = &shard->view;
+
+            if (!sim->nodes[i].up)
+                continue;
+            sim_trace(sim,
+                      "n%u s%u %s%s term %llu log %llu..%llu durable %llu commit %llu applied %llu "
+                      "saved %llu members %u",
+                      i + 1u, s, shard->state == SHARD_RUNNING ? "" : "installing ",
+                      roles[view->role], (unsigned long long)view->term,
+                      (unsigned long long)shard->log.base.index + 1,
+                      (unsigned long long)view->last_index, (unsigned long long)view->durable_index,
+                      (unsigned long long)view->commit_index, (unsigned long long)shard->applied,
+                      (unsigned long long)shard->saved_index, view->configuration->count);
+        }
+    }
+}
+
 void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
 {
     va_list arguments;
@@ -212,6 +236,7 @@ void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
     (void)vsnprintf(sim->failure, sizeof sim->failure, format, arguments);
     va_end(arguments);
     sim_trace(sim, "BROKEN %s: %s", promise, sim->failure);
+    dump(sim);
 }
 
 const char *sim_name_of(const struct sim *sim, uint64_t key_hash)

@@ -1286,7 +1286,7 @@ static void execute(struct lock_twin *twin, const struct wire_request *request, 
     }
 }
 
-/* What the session holds of the resource that an old acquire names. */
+/* What the session got by an old acquire and still holds. */
 static bool held_by_name(struct lock_twin *twin, const struct wire_acquire *acquire, int session)
 {
     struct twin_answer found = {.number = acquire->request.number, .op = WIRE_OP_ACQUIRE};
@@ -1296,7 +1296,9 @@ static bool held_by_name(struct lock_twin *twin, const struct wire_acquire *acqu
         {
             const struct twin_lease *lease = &twin->leases[i];
             const struct twin_key *key = &twin->resources[lease->resource].key;
-            if (lease->session == session && key->ns_bytes == acquire->namespace_bytes &&
+            if (lease->session == session &&
+                (lease->terms.secret & 0xffff) == (acquire->request.number & 0xffff) &&
+                key->ns_bytes == acquire->namespace_bytes &&
                 key->name_bytes == acquire->name_bytes &&
                 memcmp(key->text, acquire->text, (size_t)key->ns_bytes + key->name_bytes) == 0 &&
                 (held < 0 || lease->order > twin->leases[held].order)) {

@@ -93,6 +93,9 @@ static void number_it(struct world *world, struct client *client, struct wire_re
         client->acked = client->number - draw(world, client->number < 4 ? client->number : 4);
     }
     request->acked_below = client->acked <= request->number ? client->acked : request->number;
+    if (request->item.op == WIRE_OP_ACQUIRE) {
+        request->drawn = wire_lease_secret(request->drawn, request->number);
+    }
 }
 
 static void add_acquire(struct world *world, struct client *client)
