@@ -267,7 +267,7 @@ bool wire_judge_reply(const struct wire_item *item)
     if (item->op == WIRE_OP_NODE)
         return judge_notice(item);
     if (item->op == WIRE_OP_PUSH_LOST)
-        return judge_lost(item);
+        return item->status == WIRE_OK && judge_lost(item);
     if (item->op == WIRE_OP_PUSH_GRANT)
         return item->status == WIRE_OK && judge_granted(item);
     if (!is_answered(item->op))

@@ -263,7 +263,7 @@ static void end_lease(struct fake *f, struct fake_lease *lease, uint64_t at_ns)
 static void push_lost(struct fake *f, const struct fake_lease *lease, uint8_t reason, bool final)
 {
     struct wire_lost lost = {
-        .reply = {.item = {.bytes = sizeof(lost), .op = WIRE_OP_PUSH_LOST, .status = reason},
+        .reply = {.item = {.bytes = sizeof(lost), .op = WIRE_OP_PUSH_LOST},
                   .session = lease->session},
         .lease = {.secret = lease->secret, .slot = 7},
         .token = lease->token,

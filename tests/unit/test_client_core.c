@@ -159,12 +159,11 @@ Test(core, strangers_are_ignored)
     struct fake *f = fake_new(NULL);
     core_ref lock = fake_acquire(f, "a", 10000, 1);
     struct fake_lease *lease = fake_lease(f, "a");
-    struct wire_lost lost = {
-        .reply = {.item = {.bytes = sizeof(lost), .op = WIRE_OP_PUSH_LOST, .status = WIRE_LOST},
-                  .session = lease->session},
-        .lease = {.secret = lease->secret, .slot = 7},
-        .reason = WIRE_LOST,
-        .final = 1};
+    struct wire_lost lost = {.reply = {.item = {.bytes = sizeof(lost), .op = WIRE_OP_PUSH_LOST},
+                                       .session = lease->session},
+                             .lease = {.secret = lease->secret, .slot = 7},
+                             .reason = WIRE_LOST,
+                             .final = 1};
     _Alignas(8) uint8_t bytes[256];
     struct wire_builder builder;
     struct wire_address stranger = {.port = 9999};

@@ -398,7 +398,7 @@ Test(reply, fixed_ones)
     const struct range redirects[] = {REPLY_FREE, {24, 26}, {32, 58}, {0}};
     spoil_each(&redirect, redirects, wire_judge_reply, "redirect");
 
-    struct wire_lost lost = {.reply = reply_of(WIRE_OP_PUSH_LOST, WIRE_LOST, 56)};
+    struct wire_lost lost = {.reply = reply_of(WIRE_OP_PUSH_LOST, WIRE_OK, 56)};
     const struct range losses[] = {REPLY_FREE, {24, 36}, {40, 48}, {0}};
     spoil_each(&lost, losses, wire_judge_reply, "lost");
 
