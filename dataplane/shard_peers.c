@@ -17,6 +17,8 @@ enum {
 
 struct shard_peer *shard_peer_of(struct shard *shard, uint64_t replica)
 {
+    if (!replica) /* nobody, not a free place */
+        return NULL;
     for (int i = 0; i < RAFT_MEMBERS_MAX; i++) {
         if (shard->peers[i].replica == replica)
             return &shard->peers[i];
