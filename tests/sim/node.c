@@ -12,7 +12,7 @@
 
 static const uint8_t cluster_key[WIRE_MAC_KEY_BYTES] = "all the nodes'k";
 
-enum { OUT_SLOTS = SIM_NODES_MAX + 2 * SIM_CORES_MAX, RING_BYTES = 1 << 16, ENTRIES_MAX = 1024 };
+enum { OUT_SLOTS = SIM_NODES_MAX + 2 * SIM_CORES_MAX, RING_BYTES = 1 << 18, ENTRIES_MAX = 1024 };
 
 uint64_t sim_node_draw(struct sim_node *node)
 {

@@ -216,7 +216,7 @@ struct sim_ask {
     core_ref request;
     uint32_t agent, name;
     uint8_t mode;
-    bool stale, cancelled;
+    bool stale, cancelled, reentrant;
     int belief;    /* release, renew, convert: which lock ... */
     core_ref lock; /* ... if it still is this one */
     uint64_t token;

@@ -139,6 +139,7 @@ static void do_acquire(struct sim_core *core, uint32_t agent)
     acquire.no_renewal = sim_chance(sim, 250);
     ask->mode = acquire.mode;
     ask->ttl_ms = acquire.ttl_ms;
+    ask->reentrant = acquire.flags & WIRE_REENTRANT;
     acquire.lock_user = ask->user;
     sim_trace(sim, "c%u.%u  #%llu acquire %s %s ttl=%u%s", core->id, agent,
               (unsigned long long)ask->user, sim->names[name],
@@ -378,6 +379,9 @@ static void granted(struct sim_core *core, struct sim_ask *ask, const struct sim
     }
     belief->uses++;
     look_at_lock(core, belief);
+    if (ask->mode == WIRE_EXCLUSIVE && belief->mode == WIRE_SHARED && !belief->converting)
+        sim_fail(core->sim, "told", "c%u: asked for %s exclusively, and got it shared", core->id,
+                 core->sim->names[ask->name]);
     sim_trace(core->sim, "c%u.%u  #%llu holds %s %s token=%llx for %.3f s", core->id, ask->agent,
               (unsigned long long)ask->user, core->sim->names[ask->name],
               belief->mode == WIRE_EXCLUSIVE ? "X" : "S", (unsigned long long)belief->token,
