@@ -300,7 +300,7 @@ static int print_node(struct datum_pool *pool, uint32_t datum)
     case DATUM_MAP:
         return print_children(pool, node, "{}");
     }
-    assert(!"a kind of value that no reader makes");
+    assert(false); /* no reader makes another kind */
     return 0;
 }
 

@@ -42,7 +42,7 @@ enum failed_cas_rule {
     FAILED_CAS_IGNORE,  /* nothing */
 };
 
-enum { POSITION_NEVER = UINT32_MAX };
+#define POSITION_NEVER UINT32_MAX
 
 /* Values, keys and owners are references into the history's table of canonical texts. */
 struct history_op {

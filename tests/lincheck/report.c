@@ -8,7 +8,7 @@
 
 #include "tests/lincheck/verdict.h"
 
-enum { LINE_COLUMNS = 40, ROWS_MAX = 200, TEXT_BYTES = 160 };
+enum { LINE_COLUMNS = 40, TEXT_BYTES = 160 };
 
 struct table {
     const struct verdict *verdict;
@@ -82,17 +82,11 @@ static void print_row(const struct table *table, size_t index)
 static void print_rows(const struct table *table)
 {
     const struct window *window = &table->verdict->window;
-    size_t left_out = window->shown_count > ROWS_MAX ? window->shown_count - ROWS_MAX : 0;
     fprintf(table->out, "\n  %-11s %7s  %-32s %-9s  %s\n", "lines", "process", "operation",
             "answer", "time");
-    if (left_out > 0)
-        fprintf(table->out, "  ... %zu operations before these\n", left_out);
-    for (size_t i = 0, seen = 0; i < window->ops_count; i++) {
-        if (window->roles[i] == ROLE_ABSENT)
-            continue;
-        if (seen++ >= left_out || i == window->blocked_op)
+    for (size_t i = 0; i < window->ops_count; i++)
+        if (window->roles[i] != ROLE_ABSENT)
             print_row(table, i);
-    }
 }
 
 static void print_states(const struct table *table)
@@ -133,8 +127,11 @@ void verdict_print(const struct verdict *verdict, const struct model *model, FIL
             "No linearization gets beyond line %" PRIu32 ", the answer to: %s (process %" PRId64
             ")\n",
             op->return_line, text, op->process);
-    if (window->from_start)
-        fprintf(out, "From the beginning up to there, %zu operations:\n", window->shown_count);
+    if (window->is_tail)
+        fprintf(out,
+                "The operations from the beginning up to there fit in no order; the last %zu of "
+                "them:\n",
+                window->shown_count);
     else
         fprintf(
             out,

@@ -12,6 +12,7 @@ enum {
     WINDOW_STEPS_MAX = 200000, /* one try at a window; a longer window is tried instead */
     WINDOW_INITIALS_MAX = 20000,
     WINDOW_ONE_BY_ONE_MAX = 64, /* beyond so many operations the window grows by doubling */
+    TAIL_SHOWN = 24, /* of a history that is bad only as a whole, its last operations are shown */
 };
 
 /* One key. */
@@ -96,6 +97,14 @@ static void thin_out(struct narrowing *narrowing, size_t blocked)
             narrowing->roles[i] = ROLE_ABSENT;
 }
 
+static void show_tail(struct narrowing *narrowing, size_t blocked)
+{
+    set_roles(narrowing, 0, narrowing->end_at);
+    for (size_t i = narrowing->ops_count, seen = 0; i-- > 0;)
+        if (narrowing->roles[i] != ROLE_ABSENT && seen++ >= TAIL_SHOWN && i != blocked)
+            narrowing->roles[i] = ROLE_ABSENT;
+}
+
 static int gather_state(void *context, struct span entry)
 {
     struct narrowing *narrowing = context;
@@ -118,8 +127,8 @@ static void narrow(struct narrowing *narrowing, struct window *window, const str
     if (found)
         thin_out(narrowing, blocked);
     else
-        set_roles(narrowing, 0, narrowing->end_at);
-    window->from_start = !found;
+        show_tail(narrowing, blocked);
+    window->is_tail = !found;
     window->initials_count = narrowing->initials_count;
     window->blocked_op = blocked;
     for (size_t i = 0; i < narrowing->ops_count; i++)

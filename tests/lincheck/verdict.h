@@ -18,7 +18,7 @@ struct window {
     size_t shown_count;         /* operations that are not ROLE_ABSENT */
     size_t blocked_op;          /* relative to first_op: the one whose answer cannot be reached */
     size_t initials_count;      /* states that were tried before the window */
-    bool from_start; /* nothing shorter could be shown: it begins with the history's first state */
+    bool is_tail; /* nothing short could be shown: these are the last operations before the end */
 };
 
 struct verdict {

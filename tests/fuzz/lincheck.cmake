@@ -1,0 +1,1 @@
+belay_fuzzer(fuzz_lincheck lincheck)
