@@ -183,8 +183,10 @@ static int load_file(const char *path, struct loading *loading)
         result = snapshot_decode_end(&loading->decoder);
     while (result == 0 && (result = lock_machine_restore_end(loading->shard->machine)) == -EAGAIN)
         result = 0;
-    if (result < 0) /* leave it blank */
+    if (result < 0) { /* leave it blank, and able to apply a log from its beginning */
         lock_machine_restore_begin(loading->shard->machine);
+        (void)lock_machine_restore_end(loading->shard->machine);
+    }
     return result;
 }
 

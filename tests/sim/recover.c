@@ -34,8 +34,10 @@ static int load_file(const struct sim_file *file, struct loading *loading)
         result = snapshot_decode_end(&loading->decoder);
     while (result == 0 && (result = lock_machine_restore_end(loading->shard->machine)) == -EAGAIN)
         result = 0;
-    if (result < 0)
+    if (result < 0) {
         lock_machine_restore_begin(loading->shard->machine);
+        (void)lock_machine_restore_end(loading->shard->machine);
+    }
     return result;
 }
 
@@ -110,7 +112,6 @@ static void replace_replica(struct sim_node *node, struct manifest_replica *name
     named->state = MANIFEST_REBUILDING;
     node->rebuilding = true;
     log_reset(&node->shards[named->shard].log, &blank);
-    lock_machine_restore_begin(node->shards[named->shard].machine);
     *start =
         (struct shard_start){.id = named->shard, .replica = named->replica_id, .joining = true};
 }
