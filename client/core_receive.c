@@ -54,16 +54,37 @@ static bool grant_is_over(const struct core *core, uint32_t at, const struct wir
     return deadline_ns <= core->now_ns + 2 * MS;
 }
 
+/* A reentrant acquire may overtake the release of the very lease that it is told of, or the repeats
+ * of it: that lease is as good as gone. All requests are looked at, which is rare enough: only for
+ * a reentrant grant of a lease that no lock has. */
+static bool is_being_released(const struct core *core, const struct wire_lease_id *lease)
+{
+    for (uint32_t i = 0; i < core->requests_used; i++) {
+        const struct core_request *request = &core->requests[i];
+
+        if (request->place != PLACE_FREE && request->op == WIRE_OP_RELEASE &&
+            request->lease.secret == lease->secret && request->lease.slot == lease->slot)
+            return true;
+    }
+    return false;
+}
+
 static void acquire_granted(struct core *core, uint32_t at, const struct wire_granted *granted)
 {
     struct core_request *request = &core->requests[at];
+    bool known = lock_by_lease(core, &granted->lease) != NO_SLOT;
     bool shared_lock;
 
     if (request->phase == PHASE_VERIFY) {
         lock_return(core, at, &granted->lease);
         return;
     }
-    if (grant_is_over(core, at, granted) && lock_by_lease(core, &granted->lease) == NO_SLOT) {
+    if (!known && (request->flags & WIRE_REENTRANT) && is_being_released(core, &granted->lease)) {
+        request_renumber(core, at); /* asked again, until the release has arrived */
+        session_pump(core, request->session);
+        return;
+    }
+    if (grant_is_over(core, at, granted) && !known) {
         request_lost(core, at, &granted->lease);
         return;
     }

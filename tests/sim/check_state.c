@@ -134,7 +134,7 @@ static void note_granted(struct model *model)
         if (granted->reply.item.status == WIRE_OK &&
             (op == WIRE_OP_ACQUIRE || op == WIRE_OP_CONVERT || op == WIRE_OP_PUSH_GRANT))
             *sim_map_at(&model->granted, sim_mix(granted->reply.session, granted->reply.number)) =
-                granted->lease.secret ^ granted->token;
+                granted->lease.secret;
     }
 }
 
@@ -282,7 +282,7 @@ static void judge_grant(struct sim *sim, const struct sim_node *node, uint16_t s
 {
     struct model *model = &sim->state->shards[shard];
     uint64_t key = sim_mix(granted->reply.session, granted->reply.number);
-    uint64_t is = granted->lease.secret ^ granted->token;
+    uint64_t is = granted->lease.secret; /* a later convert may have changed the token */
     uint64_t *said = sim_map_at(&model->said, key);
 
     if (*said && *said != is) {
