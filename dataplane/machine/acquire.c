@@ -156,6 +156,7 @@ static void answer_busy(struct lock_machine *machine, const struct attempt *atte
     const struct resource_record *resource = resource_at(machine, attempt->resource);
     struct answer_record *answer = answer_change(machine, attempt->answer);
     answer->status = WIRE_BUSY;
+    answer_mark_look(machine, answer);
     answer->mode = attempt->acquire->mode;
     answer->busy.extra = NONE;
     if (resource->holder == NONE) { /* free, but others wait: nobody passes them */

@@ -47,7 +47,8 @@ void answer_free(struct lock_machine *machine, uint32_t answer)
         extra_free(machine, record->busy.extra);
     }
     uint32_t *cell = window_cell(machine, record->session, record->number);
-    if (*cell == answer) { /* one that was passed over has left its cell to another number */
+    if (cell_answer(*cell) ==
+        answer) { /* one that was passed over has left its cell to another number */
         *cell = NONE;
     }
     session_change(machine, record->session)->answers--;
@@ -65,14 +66,18 @@ void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below
     uint64_t span = below - record->acked_below;
     uint64_t number = record->acked_below;
     for (uint64_t left = span < cells ? span : cells; left > 0; left--, number++) {
-        uint32_t answer = answer_find(machine, session, number);
-        if (answer == NONE) {
+        uint32_t *cell = window_cell(machine, session, number);
+        if (*cell == NONE) {
             continue;
         }
-        if (answer_at(machine, answer)->status == WIRE_QUEUED) {
-            *window_cell(machine, session, number) = NONE; /* passed over */
+        if ((*cell & CELL_LOOK) == 0) {
+            slab_free(&machine->slabs[SLAB_ANSWERS], *cell);
+            session_change(machine, session)->answers--;
+            *cell = NONE;
+        } else if (answer_at(machine, cell_answer(*cell))->status == WIRE_QUEUED) {
+            *cell = NONE; /* passed over */
         } else {
-            answer_free(machine, answer);
+            answer_free(machine, cell_answer(*cell));
         }
     }
     session_change(machine, session)->acked_below = below;

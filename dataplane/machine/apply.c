@@ -26,16 +26,21 @@ struct announced {
     uint32_t session;  /* a guess */
 };
 
-/* Always inlined: gcc takes a function that only prefetches for one without effect and drops calls
- * of it. */
-__attribute__((always_inline)) static inline void prefetch_record(const struct slab *slab,
-                                                                  uint32_t slot)
+/* Macros and forced inlining: gcc takes a function that only prefetches for one without effect and
+ * drops calls of it. */
+#define ANNOUNCE __attribute__((always_inline)) static inline
+
+ANNOUNCE void prefetch_lease(const struct lock_machine *machine, uint32_t lease)
 {
-    if (slot < slab->capacity) {
-        const char *record = slab_at(slab, slot);
-        __builtin_prefetch(record, 1);
-        __builtin_prefetch(record + slab->record_bytes - 1, 1);
+    if (lease != NONE) { /* an address that is not mapped costs a page walk */
+        __builtin_prefetch(lease_at(machine, lease), 1);
     }
+}
+
+/* A resource may lie across two lines. What a release touches is at its end. */
+ANNOUNCE void prefetch_resource_end(const struct lock_machine *machine, uint32_t resource)
+{
+    __builtin_prefetch(&resource_at(machine, resource)->key_tag, 1);
 }
 
 static const struct wire_lease_id *lease_id_of(const struct wire_request *request)
@@ -50,8 +55,7 @@ static bool names_lease(const struct wire_request *request)
 }
 
 /* What the request names. */
-__attribute__((always_inline)) static inline void announce_named(struct lock_machine *machine,
-                                                                 struct announced *command)
+ANNOUNCE void announce_named(struct lock_machine *machine, struct announced *command)
 {
     const struct wire_request *request = command->request;
     index_prefetch(&machine->ids, (uint32_t)request->session);
@@ -62,8 +66,8 @@ __attribute__((always_inline)) static inline void announce_named(struct lock_mac
         index_prefetch(&machine->names, (uint32_t)command->key_hash);
     } else if (names_lease(request)) {
         uint32_t lease = lease_id_of(request)->slot;
-        prefetch_record(&machine->slabs[SLAB_LEASES], lease);
         if (lease < machine->slabs[SLAB_LEASES].capacity) {
+            prefetch_lease(machine, lease);
             timers_prefetch(&machine->timers, timer_id(machine, TIMER_LEASE, lease));
             slab_prefetch_live(&machine->slabs[SLAB_LEASES], lease);
         }
@@ -72,8 +76,7 @@ __attribute__((always_inline)) static inline void announce_named(struct lock_mac
 }
 
 /* What that names. */
-__attribute__((always_inline)) static inline void announce_found(struct lock_machine *machine,
-                                                                 struct announced *command)
+ANNOUNCE void announce_found(struct lock_machine *machine, struct announced *command)
 {
     const struct wire_request *request = command->request;
     struct index_search search = index_search(&machine->ids, request->session);
@@ -87,34 +90,36 @@ __attribute__((always_inline)) static inline void announce_found(struct lock_mac
         index_prefetch_next(&machine->names, (uint32_t)command->key_hash);
         search = index_search(&machine->names, command->key_hash);
         if (index_candidate(&search, &resource)) {
-            prefetch_record(&machine->slabs[SLAB_RESOURCES], resource);
+            __builtin_prefetch(resource_at(machine, resource), 1);
+            prefetch_resource_end(machine, resource);
         }
     } else if (names_lease(request)) {
         uint32_t lease = lease_id_of(request)->slot;
         index_prefetch_next(&machine->names, ((const struct wire_release *)request)->key_tag);
         if (slab_is_live(&machine->slabs[SLAB_LEASES], lease)) {
             const struct lease_record *record = lease_at(machine, lease);
-            prefetch_record(&machine->slabs[SLAB_RESOURCES], record->resource);
+            prefetch_resource_end(machine, record->resource);
             slab_prefetch_live(&machine->slabs[SLAB_RESOURCES], record->resource);
-            prefetch_record(&machine->slabs[SLAB_LEASES], record->session_next);
-            prefetch_record(&machine->slabs[SLAB_LEASES], record->session_prev);
+            prefetch_lease(machine, record->session_next);
+            prefetch_lease(machine, record->session_prev);
             timers_prefetch_neighbours(&machine->timers, timer_id(machine, TIMER_LEASE, lease));
         }
     }
 }
 
 /* The answer that its acknowledgement frees, and the lease that a new one is linked to. */
-__attribute__((always_inline)) static inline void
-announce_neighbours(struct lock_machine *machine, const struct announced *command)
+ANNOUNCE void announce_neighbours(struct lock_machine *machine, const struct announced *command)
 {
     if (command->session == NONE) {
         return;
     }
     const struct session_record *record = session_at(machine, command->session);
-    uint32_t answer = answer_find(machine, command->session, record->acked_below);
-    prefetch_record(&machine->slabs[SLAB_ANSWERS], answer);
+    uint32_t cell = *window_cell(machine, command->session, record->acked_below);
+    if (cell != NONE) { /* the slot that this frees is likely the next one taken */
+        __builtin_prefetch(answer_at(machine, cell_answer(cell)), 1);
+    }
     if (command->request->item.op == WIRE_OP_ACQUIRE) {
-        prefetch_record(&machine->slabs[SLAB_LEASES], record->lease);
+        prefetch_lease(machine, record->lease);
     }
 }
 

@@ -410,11 +410,29 @@ static inline uint32_t *window_cell(const struct lock_machine *machine, uint32_t
                              (number & machine->window_mask)];
 }
 
+/* A cell is NONE, or an answer's slot, marked if forgetting it takes a look at the record: it may
+ * still wait, or own an extra. Most do not, and are forgotten without touching their cache line. */
+#define CELL_LOOK (UINT32_C(1) << 31)
+static inline uint32_t cell_answer(uint32_t cell)
+{
+    return cell == NONE ? NONE : cell & ~CELL_LOOK;
+}
+static inline bool answer_needs_look(const struct answer_record *answer)
+{
+    return answer->status == WIRE_QUEUED || answer->status == WIRE_BUSY;
+}
+/* To be called when answer_needs_look has become true. */
+static inline void answer_mark_look(struct lock_machine *machine,
+                                    const struct answer_record *answer)
+{
+    *window_cell(machine, answer->session, answer->number) |= CELL_LOOK;
+}
+
 /* The stored answer; NONE. The number is inside the window. */
 static inline uint32_t answer_find(const struct lock_machine *machine, uint32_t session,
                                    uint64_t number)
 {
-    return *window_cell(machine, session, number);
+    return cell_answer(*window_cell(machine, session, number));
 }
 uint32_t answer_create(struct lock_machine *machine, uint32_t session, uint64_t number, uint8_t op);
 void answer_free(struct lock_machine *machine, uint32_t answer);

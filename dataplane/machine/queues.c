@@ -249,6 +249,7 @@ uint32_t waiter_join(struct lock_machine *machine, uint32_t resource,
     struct answer_record *answer = answer_change(machine, terms->answer);
     answer->status = WIRE_QUEUED;
     answer->queued.waiter = waiter;
+    answer_mark_look(machine, answer);
     return waiter;
 }
 

@@ -89,7 +89,7 @@ bool lock_machine_unconfirmed(const struct lock_machine *machine, uint64_t *curs
             continue;
         }
         for (uint32_t i = 0; i <= machine->window_mask; i++) {
-            uint32_t answer = *window_cell(machine, (uint32_t)session, i);
+            uint32_t answer = cell_answer(*window_cell(machine, (uint32_t)session, i));
             if (answer != NONE && answer_at(machine, answer)->status == WIRE_OK &&
                 (answer_at(machine, answer)->flags & ANSWER_WAITED) != 0) {
                 push_grant(machine, sink, answer_at(machine, answer));

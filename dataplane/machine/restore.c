@@ -325,7 +325,7 @@ static bool derive_answer(struct lock_machine *machine, uint32_t slot)
     if (*cell != NONE) {
         return false;
     }
-    *cell = slot;
+    *cell = answer_needs_look(record) ? slot | CELL_LOOK : slot;
     return record->status != WIRE_BUSY || own_alone(machine, SLAB_EXTRAS, record->busy.extra);
 }
 

@@ -191,7 +191,7 @@ static void session_free(struct lock_machine *machine, uint32_t session)
 {
     const struct session_record *record = session_at(machine, session);
     for (uint32_t i = 0; i <= machine->window_mask && record->answers > 0; i++) {
-        uint32_t answer = *window_cell(machine, session, i);
+        uint32_t answer = cell_answer(*window_cell(machine, session, i));
         if (answer != NONE) {
             answer_free(machine, answer);
         }

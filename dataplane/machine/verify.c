@@ -533,6 +533,9 @@ static const char *verify_derived(const struct lock_machine *machine, enum slab_
         REQUIRE(answer_is_passed(machine, record) ||
                     answer_find(machine, record->session, record->number) == slot,
                 "an answer is not found by its number");
+        REQUIRE(answer_is_passed(machine, record) || !answer_needs_look(record) ||
+                    (*window_cell(machine, record->session, record->number) & CELL_LOOK) != 0,
+                "an answer would be forgotten without a look");
     }
     return NULL;
 }
