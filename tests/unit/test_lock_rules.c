@@ -350,3 +350,56 @@ Test(lock_rules, names_with_one_hash_are_two_locks)
     free(tags);
     stop();
 }
+
+/* ---- results ----------------------------------------------------------------------------------
+ */
+
+/* What happened to an acquire is said by one word each: none stands for another. */
+Test(lock_rules, results_are_told_apart)
+{
+    struct lock_limits limits = rig_limits();
+    limits.queue_max = 1;
+    rig_init(&rig, &limits, true);
+    uint64_t holder = rig_session(&rig, 3600000);
+    uint64_t other = rig_session(&rig, 3600000);
+    uint64_t third = rig_session(&rig, 3600000);
+    uint64_t brief = rig_session(&rig, 1000);
+    rig_acquire(&rig, holder, 1, 1, "k", 600000);
+    rig_acquire(&rig, holder, 2, 1, "k", 600000);
+    rig_acquire(&rig, holder, 3, 2, "k", 600000);
+    rig_acquire(&rig, other, 1, 2, "k", 600000)->request.item.flags = WIRE_TRY;
+    rig_acquire(&rig, other, 2, 2, "k", 600000)->wait_ms = 0;
+    rig_acquire(&rig, other, 3, 2, "k", 600000)->wait_ms = 500;
+    rig_acquire(&rig, third, 1, 2, "k", 600000);
+    rig_acquire(&rig, third, 100, 2, "k", 600000);
+    rig_acquire(&rig, holder, 4, 2, "d", 50)->lock_delay_ms = 60000;
+    cr_assert_eq(rig_apply(&rig), 0);
+    static const enum wire_status expected[] = {WIRE_OK,         WIRE_ALREADY_HELD, WIRE_DEADLOCK,
+                                                WIRE_BUSY,       WIRE_TIMED_OUT,    WIRE_QUEUED,
+                                                WIRE_OVER_LIMIT, WIRE_WINDOW_FULL,  WIRE_OK};
+    for (uint32_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        cr_assert_eq(rig_status(&rig, i), expected[i], "%u: %s", i,
+                     wire_status_name(rig_status(&rig, i)));
+    }
+    struct wire_lease_id delayed = ((const struct wire_granted *)rig_reply(&rig, 8))->lease;
+    rig.stamp_ns += 2000 * RIG_MS;
+    rig_acquire(&rig, other, 3, 2, "k", 600000)->wait_ms = 500;
+    rig_acquire(&rig, other, 4, 2, "d", 600000)->request.item.flags = WIRE_TRY;
+    rig_acquire(&rig, brief, 1, 2, "k", 600000);
+    rig_release(&rig, holder, 5, delayed, "d");
+    rig_cancel(&rig, third, 3, 2);
+    rig_acquire(&rig, third, 2, 2, "e", 600000);
+    rig_cancel(&rig, third, 4, 3);
+    rig_acquire(&rig, third, 5, 2, "e", 600000)->request.acked_below = 5;
+    rig_acquire(&rig, third, 4, 2, "e", 600000);
+    cr_assert_eq(rig_apply(&rig), 0);
+    static const enum wire_status later[] = {
+        WIRE_TIMED_OUT, WIRE_DELAYED,     WIRE_SESSION_LOST, WIRE_LOST,          WIRE_OK,
+        WIRE_CANCELLED, WIRE_BAD_REQUEST, WIRE_OK,           WIRE_STALE_REQUEST,
+    };
+    for (uint32_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
+        cr_assert_eq(rig_status(&rig, i), later[i], "%u: %s", i,
+                     wire_status_name(rig_status(&rig, i)));
+    }
+    stop();
+}

@@ -431,6 +431,48 @@ Test(shard_rules, the_leader_dies_at_every_moment_of_a_request)
     dies_after(40);
 }
 
+/* What a leader that is cut off takes in is never committed, and clients repeat it elsewhere. When
+ * it leads again it must not drop a repetition as one that is under way: those entries are gone. */
+Test(shard_rules, what_was_lost_with_leadership_may_come_again)
+{
+    enum { LOST = 40 };
+    struct raft_event transfer = {.kind = RAFT_EV_TRANSFER};
+    struct wire_address from = world_client(1);
+    struct world_node *old, *other;
+    uint64_t space[16];
+    uint64_t a;
+    char name[16];
+
+    world_open(&world, NODE_DISK);
+    a = world_open_session(&world, 1, 3600000);
+    world_run(&world, 15 * SECOND); /* leadership has settled */
+    old = world_leader(&world);
+    old->cut = true;
+    for (uint64_t i = 1; i <= LOST; i++) { /* an entry each */
+        snprintf(name, sizeof name, "n%u", (unsigned)i);
+        shard_request(&old->shard, &from, &acquire_item(space, a, i, name, 60000)->request.item,
+                      world.now_ns);
+        world_tick(&world);
+    }
+    other = world_wait_leader(&world);
+    cr_assert_neq(other, old);
+    old->cut = false;
+    world_run(&world, 200 * WORLD_MS);
+    transfer.now_ns = world.now_ns;
+    transfer.progress.peer = 100 + old->node;
+    shard_step(&other->shard, &transfer);
+    world_run(&world, 50 * WORLD_MS);
+    cr_assert_eq(world_wait_leader(&world), old);
+    for (uint64_t i = LOST; i > 0; i--) {
+        uint64_t asked_ns = world.now_ns;
+
+        snprintf(name, sizeof name, "n%u", (unsigned)i);
+        (void)acquire(1, a, i, name, 60000);
+        cr_assert_leq(world.now_ns, asked_ns + 10 * WORLD_MS, "number %u was dropped", (unsigned)i);
+    }
+    cr_assert_eq(counts().granted, LOST);
+}
+
 /* redisson#1763: the lock is released in every gap of an acquire that finds it taken: before it
  * arrives, while it is committed, while its answer is on the way. It is granted at once each time.
  */
@@ -475,6 +517,45 @@ Test(shard_rules, a_release_in_every_gap_wakes_the_waiter)
         release.request.acked_below = 2 * gap + 2;
         cr_assert_eq(ask(2, &release.request.item)->item.status, WIRE_OK);
     }
+}
+
+/* A waiter is granted, and the leader dies before the push is acknowledged; what it sent is lost.
+ * The next one pushes again, unasked, until the client says that it knows. */
+Test(shard_rules, a_new_leader_pushes_again)
+{
+    struct wire_granted held, push;
+    struct world_node *old;
+    struct wire_release release;
+    struct wire_push_ack ack = {.request = {.item = {.bytes = sizeof ack, .op = WIRE_OP_PUSH_ACK}}};
+    uint64_t a, b;
+
+    world_open(&world, NODE_DISK);
+    a = world_open_session(&world, 1, 3600000);
+    b = world_open_session(&world, 2, 3600000);
+    held = acquire(1, a, 1, "x", 60000);
+    world_send_acquire(&world, 2, b, 1, "x", 60000);
+    (void)world_wait_reply(&world, 2, WIRE_OP_ACQUIRE, 1);
+    release = release_item(a, 2, "x", &held.lease);
+    world_request(&world, 1, &release.request.item);
+    push = *(const struct wire_granted *)world_wait_reply(&world, 2, WIRE_OP_PUSH_GRANT, 1);
+    world_run(&world, 10 * WORLD_MS); /* the others have heard that it is committed */
+    old = world_leader(&world);
+    old->down = true;
+    world.replies_count = 0;
+    cr_assert_neq(world_wait_leader(&world), old);
+    world_run(&world, 20 * WORLD_MS);
+    cr_assert_not_null(world_find(&world, 2, WIRE_OP_PUSH_GRANT, 1), "not pushed again");
+    cr_assert_eq(((const struct wire_granted *)world_find(&world, 2, WIRE_OP_PUSH_GRANT, 1))->token,
+                 push.token);
+    ack.request.session = b;
+    ack.request.number = 1;
+    ack.lease = push.lease;
+    world_request(&world, 2, &ack.request.item);
+    world.replies_count = 0;
+    world_run(&world, 5 * SECOND);
+    cr_assert_null(world_find(&world, 2, WIRE_OP_PUSH_GRANT, 1),
+                   "pushed after it was acknowledged");
+    old->down = false;
 }
 
 /* ---- reads ----------------------------------------------------------------------------------- */
