@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define KINDS_DATA (1u << MODEL_REGISTER | 1u << MODEL_KV)
@@ -64,6 +65,14 @@ static int intern_datum(struct reading *reading, uint32_t datum, uint32_t *refer
     if (result < 0)
         return result;
     result = intern_put(&reading->loading->history->texts, pool->text + first, length, reference);
+    return result < 0 ? result : 0;
+}
+
+int event_process_owner(struct history *history, int64_t process, uint32_t *owner)
+{
+    char text[40];
+    int length = snprintf(text, sizeof text, "process %" PRId64, process);
+    int result = intern_put(&history->texts, text, (size_t)length, owner);
     return result < 0 ? result : 0;
 }
 
@@ -193,6 +202,16 @@ static void place_lock_value(struct reading *reading)
         parts->token = parts->value;
 }
 
+/* A number names a process, as whose doing this counts; anything else is a name. */
+static int take_owner(struct reading *reading)
+{
+    uint32_t *owner = &reading->event.said.owner;
+    const struct datum *node = at(reading, reading->parts.owner);
+    if (node->kind == DATUM_INTEGER)
+        return event_process_owner(reading->loading->history, node->integer, owner);
+    return intern_datum(reading, reading->parts.owner, owner);
+}
+
 static int take_lock(struct reading *reading)
 {
     struct history_op *said = &reading->event.said;
@@ -211,7 +230,7 @@ static int take_lock(struct reading *reading)
     if (result == 0 && model == MODEL_SEMAPHORE && !is_nil(reading, parts->permits))
         result = take_permits(reading, parts->permits);
     if (result == 0 && !is_nil(reading, parts->owner))
-        result = intern_datum(reading, parts->owner, &said->owner);
+        result = take_owner(reading);
     return result;
 }
 

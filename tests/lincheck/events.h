@@ -38,6 +38,10 @@ struct event_parts {
 /* Turns the parts into an event, or skips one that is of no client. 0, -EBADMSG, -ENOMEM. */
 int event_add(struct loading *loading, struct event_parts parts);
 
+/* The name of an owner that is a process and no more. No printed value looks like it. 0, -ENOMEM.
+ */
+int event_process_owner(struct history *history, int64_t process, uint32_t *owner);
+
 /* Events into operations. 0, -EBADMSG, -ENOMEM. */
 int events_pair(struct loading *loading);
 

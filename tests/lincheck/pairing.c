@@ -4,8 +4,6 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,14 +88,6 @@ static void complain(struct pairing *pairing, uint32_t line, const char *what)
         parse_fail(&pairing->first, line, "%s", what);
 }
 
-static int intern_process(struct history *history, int64_t process, uint32_t *owner)
-{
-    char text[40];
-    int length = snprintf(text, sizeof text, "process %" PRId64, process);
-    int result = intern_put(&history->texts, text, (size_t)length, owner);
-    return result < 0 ? result : 0;
-}
-
 /* What the answer says goes over what the invocation said. */
 static void merge_answer(struct history_op *op, const struct event *answer)
 {
@@ -140,7 +130,7 @@ static int add_op(struct pairing *pairing, struct history_op op)
         op.permits = 1;
     int result = 0;
     if (op.owner == 0 && !pairing->any_owner && model_is_lock(pairing->loading->options->model))
-        result = intern_process(history, op.process, &op.owner);
+        result = event_process_owner(history, op.process, &op.owner);
     if (result == 0)
         result = budget_reserve(history->budget, (void **)&history->ops, &history->ops_capacity,
                                 history->ops_count + 1, sizeof *history->ops);

@@ -262,6 +262,26 @@ Test(lincheck_models, edn_with_details)
     }
 }
 
+/* A lease that ended by itself, as docs/lincheck.md says to record it. */
+Test(lincheck_models, a_release_in_the_name_of_a_process)
+{
+    struct history_options options = rig_options(MODEL_MUTEX);
+    const char *format = "{\"process\":1,\"type\":\"invoke\",\"f\":\"acquire\"}"
+                         "{\"process\":1,\"type\":\"ok\",\"f\":\"acquire\"}"
+                         "{\"process\":9,\"type\":\"invoke\",\"f\":\"release\",\"owner\":%s}"
+                         "{\"process\":2,\"type\":\"invoke\",\"f\":\"acquire\"}"
+                         "{\"process\":2,\"type\":\"ok\",\"f\":\"acquire\"}";
+    static const char *const owners[] = {"1", "2", "\"process 1\""};
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, format, owners[i]);
+        rig_judge(&rig, &options, text, 1);
+        cr_assert_eq(rig.read_result, 0, "%s", rig.error.text);
+        cr_assert_eq(rig.verdict.verdict, i == 0 ? SEARCH_LINEARIZABLE : SEARCH_NOT_LINEARIZABLE,
+                     "owner %s", owners[i]);
+        rig_free(&rig);
+    }
+}
+
 static void assert_edn(enum model_kind model, enum failed_cas_rule rule, const char *edn,
                        enum search_verdict expected)
 {
