@@ -146,6 +146,39 @@ Test(index, passed_counts_go_back_to_zero)
     free(index.buckets);
 }
 
+/* Low halves of hashes that are at home in each of five buckets. */
+static uint64_t hash_at_home(uint32_t bucket, uint64_t unique)
+{
+    return unique << 32 | (UINT64_C(0x100000000) / 5 * bucket + 1000);
+}
+
+/* Removing one key moves another, of another home: whoever reads that one must be told. */
+Test(index, removal_pulls_back_and_tells_readers)
+{
+    struct index index = make(40);
+    uint64_t hashes[25];
+    uint32_t refs[16];
+    uint32_t count;
+    uint32_t sequence;
+    cr_assert_eq(index.bucket_count, 5);
+    for (uint32_t ref = 0; ref < 25; ref++) { /* 12 at home in each of 0 and 1, one more of 0 */
+        hashes[ref] = hash_at_home(ref < 12 || ref == 24 ? 0 : 1, 1 + ref);
+        index_insert(&index, hashes[ref], ref);
+    }
+    cr_assert_eq(index_ref_matches(index.buckets[2].refs, 2u << INDEX_REF_BITS | 24), 1);
+    cr_assert(index_read(&index, hashes[24], refs, 16, &count, &sequence));
+    index_write_begin(&index, (uint32_t)hashes[12]);
+    index_remove(&index, (uint32_t)hashes[12], 12);
+    index_write_end(&index, (uint32_t)hashes[12]);
+    cr_assert_not(index_read_holds(&index, hashes[24], sequence));
+    cr_assert_neq(index_ref_matches(index.buckets[1].refs, 1u << INDEX_REF_BITS | 24), 0);
+    cr_assert(finds(&index, hashes, hashes[24], 24));
+    cr_assert_eq(index.buckets[1].words[INDEX_CONTROL] >> 24, 0);
+    cr_assert_eq(index.buckets[0].words[INDEX_CONTROL] >> 24, 1);
+    cr_assert_null(index_verify(&index));
+    free(index.buckets);
+}
+
 Test(index, sequence_tells_readers)
 {
     struct index index = make(100);

@@ -2,8 +2,10 @@
  *
  * Lock-free readers against the writer: one thread applies entries that acquire, convert, release
  * and reopen, others peek all the time. Whatever a reader sees of a name must be of one moment: the
- * value is the name's own, an exclusive holder is alone, the holders listed are those counted, and
- * an exclusive holder's token is the highest that was seen. Clean under ThreadSanitizer.
+ * value is the name's own, a name
+ * that is held all the time is found every time, an exclusive holder is alone, the holders listed
+ * are those counted, and an exclusive holder's token is the highest that was seen. Clean under
+ * ThreadSanitizer.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,9 +15,10 @@
 
 #include "tests/unit/machine_rig.h"
 
-enum { NAMES = 24, SESSIONS = 6, ROUNDS = 40000, READERS = 2, NAME_BYTES = 48 };
+enum { NAMES = 24, PINNED = 10, SESSIONS = 6, ROUNDS = 40000, READERS = 2, NAME_BYTES = 48 };
 
-static char names[NAMES][NAME_BYTES];
+/* The last PINNED are held all the time; the others come and go. */
+static char names[NAMES + PINNED][NAME_BYTES];
 
 struct shared {
     struct lock_machine *machine;
@@ -27,7 +30,7 @@ struct shared {
 /* Every third name is too long for its record. */
 static void make_names(void)
 {
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < NAMES + PINNED; i++) {
         snprintf(names[i], NAME_BYTES,
                  i % 3 == 0 ? "a-long-name-for-number-%d-in-the-table" : "n%d", i);
     }
@@ -77,12 +80,12 @@ static void check_state(struct shared *shared, const char *name, const struct wi
 static void *read_all(void *argument)
 {
     struct shared *shared = argument;
-    uint64_t tokens[NAMES] = {0};
+    uint64_t tokens[NAMES + PINNED] = {0};
     _Alignas(8) uint8_t request_bytes[sizeof(struct wire_named) + NAME_BYTES];
     _Alignas(8) uint8_t out[1280];
     struct wire_named *request = (void *)request_bytes;
     struct wire_state *state = (void *)out;
-    for (unsigned i = 0; !atomic_load(&shared->stop); i = (i + 1) % NAMES) {
+    for (unsigned i = 0; !atomic_load(&shared->stop); i = (i + 1) % (NAMES + PINNED)) {
         memset(request_bytes, 0, sizeof(request_bytes));
         request->request.item.op = WIRE_OP_QUERY;
         request->name_bytes = (uint8_t)strlen(names[i]);
@@ -98,9 +101,12 @@ static void *read_all(void *argument)
         }
         atomic_fetch_add(&shared->seen_held, state->holders > 0);
         check_state(shared, names[i], state, &tokens[i]);
+        if (i >= NAMES && state->holders != 1) {
+            complain(shared, "a name that is held was not found", names[i]);
+        }
         struct lock_counts counts;
         lock_machine_counts(shared->machine, &counts);
-        if (counts.leases > NAMES * SESSIONS) {
+        if (counts.leases > NAMES * SESSIONS + PINNED) {
             complain(shared, "a count is out of range", names[i]);
         }
     }
@@ -117,9 +123,9 @@ struct lease {
 
 struct writer {
     struct machine_rig rig;
-    uint64_t sessions[SESSIONS];
-    uint64_t numbers[SESSIONS];
-    struct lease leases[NAMES][SESSIONS];
+    uint64_t sessions[SESSIONS + 1]; /* the last holds the pinned names */
+    uint64_t numbers[SESSIONS + 1];
+    struct lease leases[NAMES + PINNED][SESSIONS + 1];
     uint64_t random;
 };
 
@@ -216,16 +222,19 @@ int main(void)
     struct lock_limits limits = rig_limits();
     struct shared shared = {0};
     pthread_t readers[READERS];
-    limits.resources_max = NAMES; /* a crowded index: entries are moved about */
-    limits.extras_max = NAMES * SESSIONS;
+    limits.resources_max = NAMES + PINNED; /* a crowded index: entries are moved about */
+    limits.extras_max = NAMES * SESSIONS + PINNED;
     writer.random = 5;
     make_names();
     rig_init(&writer.rig, &limits, true);
     shared.machine = writer.rig.machine;
-    for (uint32_t s = 0; s < SESSIONS; s++) {
+    for (uint32_t s = 0; s <= SESSIONS; s++) {
         if (!open_session(&writer, s)) {
             return 1;
         }
+    }
+    for (uint32_t n = NAMES; n < NAMES + PINNED; n++) {
+        acquire(&writer, n, SESSIONS);
     }
     for (int i = 0; i < READERS; i++) {
         if (pthread_create(&readers[i], NULL, read_all, &shared) != 0) {
