@@ -98,8 +98,7 @@ static void *map_memory(size_t bytes)
     return memory;
 }
 
-/* ---- entries ----------------------------------------------------------------------------------
- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static struct built *entry_start(struct bench *bench)
 {
@@ -209,8 +208,7 @@ static void add_release(struct bench *bench)
     bench->held[at] = bench->held[--bench->held_count];
 }
 
-/* ---- phases -----------------------------------------------------------------------------------
- */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 static void set_limits(struct bench *bench, const struct lock_limits *limits)
 {

@@ -86,8 +86,7 @@ static struct grant_terms terms_of(struct lock_machine *machine, const struct at
     };
 }
 
-/* ---- what becomes of it -----------------------------------------------------------------------
- */
+/* ---- what becomes of it ---------------------------------------------------------------------- */
 
 static void acquire_now(struct lock_machine *machine, struct attempt *attempt)
 {

@@ -17,8 +17,7 @@ enum {
     STAGE_COMMANDS = 6, /* commands between a stage and the next: about one memory latency */
 };
 
-/* ---- announcing -------------------------------------------------------------------------------
- */
+/* ---- announcing ------------------------------------------------------------------------------ */
 
 struct announced {
     const struct wire_request *request;
@@ -123,8 +122,7 @@ ANNOUNCE void announce_neighbours(struct lock_machine *machine, const struct ann
     }
 }
 
-/* ---- one command ------------------------------------------------------------------------------
- */
+/* ---- one command ----------------------------------------------------------------------------- */
 
 /* What is recorded under its number: fills the answer. */
 static void execute(struct lock_machine *machine, const struct wire_request *request,
@@ -274,8 +272,7 @@ static void apply_command(struct lock_machine *machine, const struct announced *
     }
 }
 
-/* ---- one entry --------------------------------------------------------------------------------
- */
+/* ---- one entry ------------------------------------------------------------------------------- */
 
 /* Every item is inside the payload and well-formed, and they fill it. */
 static bool commands_sound(const struct lock_entry *entry, struct lock_batch *batch)

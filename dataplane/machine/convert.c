@@ -4,8 +4,7 @@
  */
 #include "dataplane/machine/machine.h"
 
-/* ---- CONVERT ----------------------------------------------------------------------------------
- */
+/* ---- CONVERT --------------------------------------------------------------------------------- */
 
 /* Exclusive to shared, at once: the token stays, shared waiters at the head join in. */
 static void convert_down(struct lock_machine *machine, uint32_t lease)
@@ -77,8 +76,7 @@ void apply_convert(struct lock_machine *machine, const struct wire_convert *conv
     (void)grant_next(machine, resource);
 }
 
-/* ---- CANCEL -----------------------------------------------------------------------------------
- */
+/* ---- CANCEL ---------------------------------------------------------------------------------- */
 
 /* The acquire has not been seen: when it comes, it finds this answer. */
 static void cancel_unseen(struct lock_machine *machine, const struct wire_cancel *cancel,

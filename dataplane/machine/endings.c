@@ -84,8 +84,7 @@ uint32_t lease_find(struct lock_machine *machine, const struct wire_lease_id *id
     return id->slot;
 }
 
-/* ---- RELEASE ----------------------------------------------------------------------------------
- */
+/* ---- RELEASE --------------------------------------------------------------------------------- */
 
 void apply_release(struct lock_machine *machine, const struct wire_release *release,
                    uint32_t session, uint32_t answer)
@@ -101,8 +100,7 @@ void apply_release(struct lock_machine *machine, const struct wire_release *rele
     answer_change(machine, answer)->status = WIRE_OK;
 }
 
-/* ---- FORCE_RELEASE ----------------------------------------------------------------------------
- */
+/* ---- FORCE_RELEASE --------------------------------------------------------------------------- */
 
 /* Asks the holder to let go: its lease is not renewed any more, so it ends by release, or at the
  * deadline it has now; one bound to its session at the session's deadline as of now. */

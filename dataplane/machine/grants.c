@@ -4,8 +4,7 @@
  */
 #include "dataplane/machine/machine.h"
 
-/* ---- a lease's timer --------------------------------------------------------------------------
- */
+/* ---- a lease's timer ------------------------------------------------------------------------- */
 
 void lease_disarm(struct lock_machine *machine, uint32_t lease)
 {
@@ -52,8 +51,7 @@ bool lease_is_over(const struct lock_machine *machine, const struct lease_record
                                                  : until_has(session->until, SESSION_CLOSED);
 }
 
-/* ---- a new holder -----------------------------------------------------------------------------
- */
+/* ---- a new holder ---------------------------------------------------------------------------- */
 
 void lease_new_token(struct lock_machine *machine, uint32_t lease)
 {
@@ -107,8 +105,7 @@ uint32_t grant(struct lock_machine *machine, uint32_t resource, const struct gra
     return lease;
 }
 
-/* ---- one holder less --------------------------------------------------------------------------
- */
+/* ---- one holder less ------------------------------------------------------------------------- */
 
 static void holder_unlink(struct lock_machine *machine, uint32_t lease,
                           const struct lease_record *record)
@@ -157,8 +154,7 @@ void lease_remove(struct lock_machine *machine, uint32_t lease)
     resource_write_end(machine, resource);
 }
 
-/* ---- who is next ------------------------------------------------------------------------------
- */
+/* ---- who is next ----------------------------------------------------------------------------- */
 
 void lease_upgrade(struct lock_machine *machine, uint32_t lease)
 {
@@ -250,8 +246,7 @@ uint32_t grant_next(struct lock_machine *machine, uint32_t resource)
     return NONE;
 }
 
-/* ---- whose ------------------------------------------------------------------------------------
- */
+/* ---- whose ----------------------------------------------------------------------------------- */
 
 /* Walks the resource's holders and the session's leases in step: as long as the shorter list. Both
  * may be huge only for names shared by thousands in sessions that hold thousands; then the search

@@ -93,8 +93,7 @@ void index_insert(struct index *index, uint64_t hash, uint32_t ref)
     assert(false && "the index holds more entries than it was made for");
 }
 
-/* ---- removal ----------------------------------------------------------------------------------
- */
+/* ---- removal --------------------------------------------------------------------------------- */
 
 static uint32_t bucket_minus(const struct index *index, uint32_t bucket, uint32_t distance)
 {
@@ -182,8 +181,7 @@ void index_remove(struct index *index, uint32_t hash_low, uint32_t ref)
     assert(false && "the index does not hold what is removed from it");
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32_t refs_max,
                 uint32_t *count, uint32_t *sequence)

@@ -198,8 +198,7 @@ static inline bool index_candidate(struct index_search *search, uint32_t *ref)
     return true;
 }
 
-/* ---- the sequence of a key's home bucket ------------------------------------------------------
- */
+/* ---- the sequence of a key's home bucket ----------------------------------------------------- */
 
 static inline uint32_t index_control_step(uint32_t control)
 {
@@ -222,8 +221,7 @@ static inline void index_write_end(struct index *index, uint32_t hash_low)
     __atomic_store_n(control, index_control_step(*control), __ATOMIC_RELEASE);
 }
 
-/* ---- searching, any thread ---------------------------------------------------------------------
- */
+/* ---- searching, any thread ------------------------------------------------------------------- */
 
 /* Collects up to `refs_max` candidates. False: the writer is at it, or too many; start over. */
 bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32_t refs_max,

@@ -8,8 +8,7 @@
 
 #include "dataplane/machine/snapshot.h"
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static const uint32_t record_bytes[SLAB_COUNT] = {
     [SLAB_LEASES] = sizeof(struct lease_record),
@@ -172,8 +171,7 @@ void machine_blank(struct lock_machine *machine)
     machine->lateness_ns_max = 0;
 }
 
-/* ---- timers -----------------------------------------------------------------------------------
- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 static const enum slab_number timer_slabs[] = {
     [TIMER_LEASE] = SLAB_LEASES,
@@ -228,8 +226,7 @@ uint64_t lock_machine_next_deadline(const struct lock_machine *machine)
     return end_ns;
 }
 
-/* ---- counts -----------------------------------------------------------------------------------
- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 void lock_machine_counts(const struct lock_machine *machine, struct lock_counts *counts)
 {

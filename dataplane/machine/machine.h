@@ -118,8 +118,7 @@ struct lock_machine {
     bool restoring; /* between restore_begin and a successful restore_end: nothing may be applied */
 };
 
-/* ---- records ----------------------------------------------------------------------------------
- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 /* lease_at() reads, lease_change() is for writing: it lets a snapshot in progress have the record
  * as it was. */
@@ -154,8 +153,7 @@ static inline void count_up(uint64_t *count)
     WORD_PUT(*count, *count + 1);
 }
 
-/* ---- time -------------------------------------------------------------------------------------
- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 /* Rounded up: a deadline never ends early. Saturates far beyond any stamp's tick. */
 static inline uint64_t tick_after(uint64_t stamp_ns, uint64_t span_ms)
@@ -205,8 +203,7 @@ static inline uint64_t mix64(uint64_t value)
     return value ^ value >> 31;
 }
 
-/* ---- resources --------------------------------------------------------------------------------
- */
+/* ---- resources ------------------------------------------------------------------------------- */
 
 struct key key_of(const uint8_t *text, uint8_t namespace_bytes, uint8_t name_bytes);
 /* With the hash at hand. */
@@ -257,15 +254,13 @@ uint64_t resource_closed_until(const struct lock_machine *machine,
  * NONE if it is idle now and gone. */
 uint32_t resource_touch(struct lock_machine *machine, uint32_t resource);
 
-/* ---- extras -----------------------------------------------------------------------------------
- */
+/* ---- extras ---------------------------------------------------------------------------------- */
 
 uint32_t extra_create(struct lock_machine *machine, uint32_t lock_delay_ms, uint32_t grace_ms,
                       const uint8_t *value, uint32_t value_bytes);
 void extra_free(struct lock_machine *machine, uint32_t extra); /* NONE is fine */
 
-/* ---- holders and grants -----------------------------------------------------------------------
- */
+/* ---- holders and grants ---------------------------------------------------------------------- */
 
 struct grant_terms {
     uint64_t secret;
@@ -321,8 +316,7 @@ static inline bool holders_allow(const struct lock_machine *machine,
     return record->holder == NONE || (mode == WIRE_SHARED && !holders_exclusive(machine, record));
 }
 
-/* ---- endings ----------------------------------------------------------------------------------
- */
+/* ---- endings --------------------------------------------------------------------------------- */
 
 enum lease_end {
     LEASE_RELEASED, /* by its holder, or by closing its session */
@@ -343,8 +337,7 @@ uint32_t lease_find(struct lock_machine *machine, const struct wire_lease_id *id
 /* True if the lease, or the session it is bound to, is over at this entry. */
 bool lease_is_over(const struct lock_machine *machine, const struct lease_record *record);
 
-/* ---- queues -----------------------------------------------------------------------------------
- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 /* The resource's queue, made if need be. */
 uint32_t queue_of(struct lock_machine *machine, uint32_t resource);
@@ -375,8 +368,7 @@ int queue_first_rank(const struct lock_machine *machine, const struct resource_r
 /* The waiting upgrader; NONE. */
 uint32_t queue_upgrader(const struct lock_machine *machine, const struct resource_record *record);
 
-/* ---- sessions ---------------------------------------------------------------------------------
- */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 /* By id; NONE for one that is over. Does not look at its deadline. `hint`: a slot that it may be.
  */
@@ -400,8 +392,7 @@ bool session_end_step(struct lock_machine *machine);
 void session_rearm(struct lock_machine *machine, uint32_t session, uint64_t tick);
 void apply_open(struct lock_machine *machine, const struct wire_open *open);
 
-/* ---- answers ----------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static inline uint32_t *window_cell(const struct lock_machine *machine, uint32_t session,
                                     uint64_t number)
@@ -461,8 +452,7 @@ void answer_problem(struct answer_record *answer, enum wire_status status, enum 
 void answer_granted(const struct lock_machine *machine, struct answer_record *answer,
                     uint32_t lease, uint8_t flags);
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 enum { REPLY_BYTES_MAX = 512 }; /* lock_machine_admit's buffer */
 
@@ -493,8 +483,7 @@ void push_grant(const struct lock_machine *machine, struct lock_sink *sink,
                 const struct answer_record *answer);
 void push_lost(struct lock_machine *machine, uint32_t lease, enum wire_status reason, bool final);
 
-/* ---- commands: each fills the answer that was created for it ------------------------------------
- */
+/* ---- commands: each fills the answer that was created for it --------------------------------- */
 
 void apply_acquire(struct lock_machine *machine, const struct wire_acquire *acquire,
                    uint32_t session, uint32_t answer);
@@ -510,14 +499,12 @@ void apply_convert(struct lock_machine *machine, const struct wire_convert *conv
 void apply_cancel(struct lock_machine *machine, const struct wire_cancel *cancel, uint32_t session,
                   uint32_t answer);
 
-/* ---- settling ---------------------------------------------------------------------------------
- */
+/* ---- settling -------------------------------------------------------------------------------- */
 
 /* Ends what is due, in order, at most so many. */
 void settle(struct lock_machine *machine, uint32_t endings_max);
 
-/* ---- restore ----------------------------------------------------------------------------------
- */
+/* ---- restore --------------------------------------------------------------------------------- */
 
 void machine_blank(struct lock_machine *machine);
 

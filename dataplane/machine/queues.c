@@ -7,8 +7,7 @@
  */
 #include "dataplane/machine/machine.h"
 
-/* ---- the queue as a whole ---------------------------------------------------------------------
- */
+/* ---- the queue as a whole -------------------------------------------------------------------- */
 
 uint32_t queue_of(struct lock_machine *machine, uint32_t resource)
 {
@@ -79,8 +78,7 @@ uint32_t queue_upgrader(const struct lock_machine *machine, const struct resourc
                : NONE;
 }
 
-/* ---- classes ----------------------------------------------------------------------------------
- */
+/* ---- classes --------------------------------------------------------------------------------- */
 
 /* The first waiter of the class with this rank, or NONE; *above: of the class before its place. */
 static uint32_t class_find(const struct lock_machine *machine, uint32_t queue, uint16_t rank,
@@ -183,8 +181,7 @@ uint32_t waiter_position(const struct lock_machine *machine, uint32_t waiter)
     return ahead + (record->ordinal - waiter_at(machine, first)->ordinal);
 }
 
-/* ---- waiters ----------------------------------------------------------------------------------
- */
+/* ---- waiters --------------------------------------------------------------------------------- */
 
 static void session_add_waiter(struct lock_machine *machine, uint32_t session, uint32_t waiter)
 {

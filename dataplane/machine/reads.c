@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* ---- admission --------------------------------------------------------------------------------
- */
+/* ---- admission ------------------------------------------------------------------------------- */
 
 static enum lock_admission admit_open(const struct lock_machine *machine,
                                       const struct wire_open *open, const struct reply_head *head,
@@ -100,8 +99,7 @@ bool lock_machine_unconfirmed(const struct lock_machine *machine, uint64_t *curs
     return session < sessions->capacity;
 }
 
-/* ---- pages ------------------------------------------------------------------------------------
- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 struct page {
     uint8_t *out;
@@ -135,8 +133,7 @@ static struct wire_reply page_reply(const struct wire_named *request, enum wire_
     };
 }
 
-/* ---- QUERY ------------------------------------------------------------------------------------
- */
+/* ---- QUERY ----------------------------------------------------------------------------------- */
 
 /* A QUERY's cursor: which list, and the slot the page starts at, plus one. The party may be gone
  * when the next page is asked for: then the page starts with what comes after its list. */
@@ -283,8 +280,7 @@ static size_t read_query(const struct lock_machine *machine, const struct wire_n
     return page->bytes;
 }
 
-/* ---- LIST -------------------------------------------------------------------------------------
- */
+/* ---- LIST ------------------------------------------------------------------------------------ */
 
 static bool has_prefix(const struct lock_machine *machine, const struct resource_record *record,
                        const struct wire_named *request)

@@ -45,8 +45,7 @@ static inline uint64_t until_with_tick(uint64_t until, uint64_t tick)
     return until_make(tick, until & 0xffff);
 }
 
-/* ---- leases -----------------------------------------------------------------------------------
- */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
 enum lease_flags {
     LEASE_EXCLUSIVE = 1,
@@ -71,8 +70,7 @@ struct lease_record {
 };
 static_assert(sizeof(struct lease_record) == 64, "a lease is one cache line");
 
-/* ---- resources --------------------------------------------------------------------------------
- */
+/* ---- resources ------------------------------------------------------------------------------- */
 
 enum { RESOURCE_TEXT_BYTES = 24 };
 enum resource_flags { RESOURCE_LONG = 1 /* text[0..3]: slot of its long name */ };
@@ -106,8 +104,7 @@ struct extra_record {
 };
 static_assert(sizeof(struct extra_record) == 272, "an extra is 272 bytes");
 
-/* ---- queues -----------------------------------------------------------------------------------
- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 /* Exists while somebody waits for the resource or it is closed: so there are never more queues than
  * waiters and extras. */
@@ -151,8 +148,7 @@ struct waiter_record {
 };
 static_assert(sizeof(struct waiter_record) == 88, "a waiter is 88 bytes");
 
-/* ---- sessions ---------------------------------------------------------------------------------
- */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 enum session_flags {
     SESSION_OVER = 1,   /* its id is unknown from now on; what it holds is being released */
@@ -182,8 +178,7 @@ struct session_record {
 };
 static_assert(sizeof(struct session_record) == 128, "a session is two cache lines");
 
-/* ---- answers ----------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 enum answer_flags {
     ANSWER_WAITED = 1,    /* granted by a later entry than its own */

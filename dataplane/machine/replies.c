@@ -10,8 +10,7 @@
 static_assert(sizeof(struct wire_busy) + WIRE_VALUE_BYTES_MAX + 7 <= REPLY_BYTES_MAX,
               "every answer fits");
 
-/* ---- building ---------------------------------------------------------------------------------
- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 /* The items are written field by field where they are to be: a struct built elsewhere and copied
  * costs as much again. */
@@ -157,8 +156,7 @@ void build_answer(const struct lock_machine *machine, void *out, const struct re
     }
 }
 
-/* ---- emitting ---------------------------------------------------------------------------------
- */
+/* ---- emitting -------------------------------------------------------------------------------- */
 
 static void emit(struct lock_sink *sink, enum lock_output_kind kind,
                  const struct wire_address *address, const void *item, uint32_t command)

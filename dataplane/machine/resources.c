@@ -161,8 +161,7 @@ uint32_t resource_touch(struct lock_machine *machine, uint32_t resource)
     return resource_at(machine, resource)->queue == NONE ? resource : grant_next(machine, resource);
 }
 
-/* ---- extras -----------------------------------------------------------------------------------
- */
+/* ---- extras ---------------------------------------------------------------------------------- */
 
 uint32_t extra_create(struct lock_machine *machine, uint32_t lock_delay_ms, uint32_t grace_ms,
                       const uint8_t *value, uint32_t value_bytes)

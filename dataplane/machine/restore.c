@@ -90,8 +90,7 @@ void lock_machine_restore_begin(struct lock_machine *machine)
     machine->restoring = true;
 }
 
-/* ---- parsing ----------------------------------------------------------------------------------
- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static size_t piece_bytes(const struct lock_machine *machine)
 {
@@ -238,8 +237,7 @@ int lock_machine_restore_step(struct lock_machine *machine, const uint8_t *bytes
     return 0;
 }
 
-/* ---- rebuilding -------------------------------------------------------------------------------
- */
+/* ---- rebuilding ------------------------------------------------------------------------------ */
 
 static void chain_append(struct lock_machine *machine, struct chain *chain, uint32_t id)
 {
@@ -397,8 +395,7 @@ static int visit_some(struct lock_machine *machine)
     return 0;
 }
 
-/* ---- timers in the order they were armed -------------------------------------------------------
- */
+/* ---- timers in the order they were armed ----------------------------------------------------- */
 
 static uint64_t armed_of(const struct lock_machine *machine, uint32_t id)
 {
@@ -475,8 +472,7 @@ static bool arm_some(struct lock_machine *machine)
     return false;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* After the last visit of a stage. False = unsound. */
 static bool build_next(struct lock_machine *machine)

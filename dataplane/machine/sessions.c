@@ -48,8 +48,7 @@ void session_rearm(struct lock_machine *machine, uint32_t session, uint64_t tick
     }
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Ids are drawn by the leader. One that is taken (or zero) is hashed on until it is free: every
  * replica arrives at the same one. */
@@ -116,8 +115,7 @@ void apply_open(struct lock_machine *machine, const struct wire_open *open)
     }
 }
 
-/* ---- keeping alive ----------------------------------------------------------------------------
- */
+/* ---- keeping alive --------------------------------------------------------------------------- */
 
 void apply_keepalive(struct lock_machine *machine, const struct wire_renew *renew, uint32_t session,
                      uint32_t answer)
@@ -134,8 +132,7 @@ void apply_keepalive(struct lock_machine *machine, const struct wire_renew *rene
     apply_renew(machine, renew, answer);
 }
 
-/* ---- ending -----------------------------------------------------------------------------------
- */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 void session_end(struct lock_machine *machine, uint32_t session, bool closed)
 {

@@ -34,8 +34,7 @@ struct capture {
     size_t saved_max, saved_start, saved_end;
 };
 
-/* ---- digest -----------------------------------------------------------------------------------
- */
+/* ---- digest ---------------------------------------------------------------------------------- */
 
 uint64_t digest_of_record(int slab, uint32_t slot, const void *record, size_t bytes)
 {
@@ -47,8 +46,7 @@ uint64_t digest_of_state(const struct lock_state *state)
     return XXH3_64bits(state, sizeof(*state));
 }
 
-/* ---- saved versions ---------------------------------------------------------------------------
- */
+/* ---- saved versions -------------------------------------------------------------------------- */
 
 static size_t saved_bytes_max(size_t memory_bytes)
 {
@@ -141,8 +139,7 @@ static size_t drain_saved(const struct lock_machine *machine, uint8_t *out, size
     return bytes;
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------
- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static size_t put_word(struct lock_machine *machine, uint8_t *out)
 {
@@ -196,8 +193,7 @@ static size_t put_tail(struct lock_machine *machine, uint8_t *out)
     return bytes + sizeof(tail);
 }
 
-/* ---- interface --------------------------------------------------------------------------------
- */
+/* ---- interface ------------------------------------------------------------------------------- */
 
 void lock_machine_snapshot_begin(struct lock_machine *machine)
 {

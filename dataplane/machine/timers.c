@@ -51,8 +51,7 @@ void timers_clear(struct timers *timers, uint64_t tick)
     timers->far[SPANS].opened = (timers->far[BLOCKS].opened >> TIMERS_SPAN_BITS) + 1;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static bool list_empty(const struct timers *timers, uint32_t head)
 {
@@ -117,8 +116,7 @@ static void list_unlink(struct timers *timers, uint32_t id)
     }
 }
 
-/* ---- placing ----------------------------------------------------------------------------------
- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 static uint64_t span_of(uint64_t tick)
 {
@@ -185,8 +183,7 @@ void timers_disarm(struct timers *timers, uint32_t id, uint64_t tick)
     }
 }
 
-/* ---- moving from a coarser level to the finer one ----------------------------------------------
- */
+/* ---- moving from a coarser level to the finer one -------------------------------------------- */
 
 static uint32_t slot_first(const struct timers *timers, uint32_t head)
 {
@@ -286,8 +283,7 @@ void timers_pace(struct timers *timers, uint64_t tick)
     timers->paced = tick;
 }
 
-/* ---- ending -----------------------------------------------------------------------------------
- */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 /* First tick in [from, end) that has timers. The range lies in one block. */
 static uint64_t near_first(const struct timers *timers, uint64_t from, uint64_t end)
@@ -436,8 +432,7 @@ uint64_t timers_next(const struct timers *timers)
     return least(bound, (span_last(timers) + 1) << span_shift);
 }
 
-/* ---- verifying --------------------------------------------------------------------------------
- */
+/* ---- verifying ------------------------------------------------------------------------------- */
 
 /* Whether the timer may stand in the list with this head number. */
 static bool belongs(const struct timers *timers, uint32_t number, uint64_t tick)

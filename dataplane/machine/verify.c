@@ -21,8 +21,7 @@ static bool none_or_live(const struct lock_machine *machine, enum slab_number nu
     return slot == NONE || is_live(machine, number, slot);
 }
 
-/* ---- leases -----------------------------------------------------------------------------------
- */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
 static const char *lease_fields(const struct lock_machine *machine,
                                 const struct lease_record *record)
@@ -104,8 +103,7 @@ static const char *verify_lease(const struct lock_machine *machine, uint32_t slo
     return wrong != NULL ? wrong : lease_session_links(machine, slot, record);
 }
 
-/* ---- resources and queues ---------------------------------------------------------------------
- */
+/* ---- resources and queues -------------------------------------------------------------------- */
 
 static bool is_zero(const uint8_t *bytes, size_t count)
 {
@@ -180,8 +178,7 @@ static const char *verify_queue(const struct lock_machine *machine, uint32_t slo
     return NULL;
 }
 
-/* ---- waiters ----------------------------------------------------------------------------------
- */
+/* ---- waiters --------------------------------------------------------------------------------- */
 
 static const char *waiter_fields(const struct lock_machine *machine, uint32_t slot,
                                  const struct waiter_record *record)
@@ -287,8 +284,7 @@ static const char *verify_waiter(const struct lock_machine *machine, uint32_t sl
     return wrong != NULL ? wrong : waiter_session_links(machine, slot, record);
 }
 
-/* ---- sessions and answers ---------------------------------------------------------------------
- */
+/* ---- sessions and answers -------------------------------------------------------------------- */
 
 static const char *verify_session(const struct lock_machine *machine, uint32_t slot)
 {
@@ -386,8 +382,7 @@ const char *verify_record(const struct lock_machine *machine, enum slab_number n
     }
 }
 
-/* ---- lists from their heads -------------------------------------------------------------------
- */
+/* ---- lists from their heads ------------------------------------------------------------------ */
 
 static const char *walk_resource(const struct lock_machine *machine, uint32_t slot,
                                  struct verify_sums *sums)
@@ -509,8 +504,7 @@ const char *verify_totals(const struct lock_machine *machine, const struct verif
     return walk_over(machine, sums->sessions_over);
 }
 
-/* ---- everything -------------------------------------------------------------------------------
- */
+/* ---- everything ------------------------------------------------------------------------------ */
 
 /* Every record can be found through what is derived from it. */
 static const char *verify_derived(const struct lock_machine *machine, enum slab_number number,

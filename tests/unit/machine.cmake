@@ -4,11 +4,11 @@ belay_module(machine_rig SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/machine_rig.c
   ${CMAKE_CURRENT_LIST_DIR}/lock_twin.c
   LIBS belay_machine)
-target_compile_options(machine_rig PRIVATE -Wno-misleading-indentation)
 belay_unit_test(test_slab belay_machine)
 belay_unit_test(test_index belay_machine)
 belay_unit_test(test_timers belay_machine)
 belay_unit_test(test_lock_machine machine_rig)
+belay_unit_test(test_lock_machine_snapshot machine_rig)
 belay_unit_test(test_lock_machine_twin machine_rig)
 belay_unit_test(test_lock_machine_golden machine_rig)
 target_compile_definitions(test_lock_machine_golden PRIVATE

@@ -58,8 +58,7 @@ void rig_free(struct machine_rig *rig)
     free(rig->outputs);
 }
 
-/* ---- entries ----------------------------------------------------------------------------------
- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 void *rig_add(struct machine_rig *rig, uint8_t op, size_t bytes)
 {
@@ -132,8 +131,7 @@ int rig_apply_limits(struct machine_rig *rig, const struct lock_limits *limits)
     return lock_machine_apply(rig->machine, &entry, NULL);
 }
 
-/* ---- snapshots --------------------------------------------------------------------------------
- */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
 uint8_t *rig_snapshot(struct lock_machine *machine, size_t *length)
 {
@@ -185,8 +183,7 @@ int rig_restore(struct machine_rig *rig, size_t chunk)
     return error;
 }
 
-/* ---- commands ---------------------------------------------------------------------------------
- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 struct wire_open *rig_open(struct machine_rig *rig, uint64_t nonce, uint32_t ttl_ms)
 {
@@ -303,8 +300,7 @@ struct wire_close *rig_close(struct machine_rig *rig, uint64_t session, uint64_t
     return close;
 }
 
-/* ---- outputs ----------------------------------------------------------------------------------
- */
+/* ---- outputs --------------------------------------------------------------------------------- */
 
 const void *rig_reply(const struct machine_rig *rig, uint32_t command)
 {

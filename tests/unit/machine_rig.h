@@ -61,8 +61,7 @@ uint8_t *rig_snapshot(struct lock_machine *machine, size_t *length);
 /* Feeds it; the result of step or end. */
 int rig_feed(struct lock_machine *machine, const uint8_t *bytes, size_t length, size_t chunk);
 
-/* ---- commands with what tests usually vary ------------------------------------------------------
- */
+/* ---- commands with what tests usually vary --------------------------------------------------- */
 
 struct wire_open *rig_open(struct machine_rig *rig, uint64_t nonce, uint32_t ttl_ms);
 struct wire_acquire *rig_acquire(struct machine_rig *rig, uint64_t session, uint64_t number,
@@ -85,8 +84,7 @@ struct wire_named *rig_named(struct machine_rig *rig, uint8_t op, uint64_t sessi
 struct wire_close *rig_close(struct machine_rig *rig, uint64_t session, uint64_t number);
 uint32_t rig_key_tag(const char *ns, const char *name);
 
-/* ---- the last entry's outputs -------------------------------------------------------------------
- */
+/* ---- the last entry's outputs ---------------------------------------------------------------- */
 
 /* Reply to the command; NULL if there is none. */
 const void *rig_reply(const struct machine_rig *rig, uint32_t command);

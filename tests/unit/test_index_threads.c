@@ -43,8 +43,7 @@ static void complain(struct shared *shared, const char *what, const char *name)
     }
 }
 
-/* ---- readers ----------------------------------------------------------------------------------
- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 static void check_state(struct shared *shared, const char *name, const struct wire_state *state,
                         uint64_t *token_highest)
@@ -113,8 +112,7 @@ static void *read_all(void *argument)
     return NULL;
 }
 
-/* ---- the writer -------------------------------------------------------------------------------
- */
+/* ---- the writer ------------------------------------------------------------------------------ */
 
 struct lease {
     struct wire_lease_id id; /* secret 0 = not held */

@@ -60,8 +60,7 @@ struct script {
     int words_count;
 };
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static bool has_word(const struct script *script, const char *word)
 {
@@ -125,8 +124,7 @@ static const char *word_at(const struct script *script, int at)
     return script->words[at];
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static struct named_session *session_named(struct script *script, const char *name)
 {
@@ -200,8 +198,7 @@ static struct named_lease *lease_of(struct script *script, const struct wire_rep
     return lease;
 }
 
-/* ---- printing ---------------------------------------------------------------------------------
- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static char mode_letter(uint8_t mode)
 {
@@ -386,8 +383,7 @@ static void apply(struct script *script)
     cr_assert(wrong == NULL, "after entry %" PRIu64 ": %s", script->rig.index, wrong);
 }
 
-/* ---- commands of the log ----------------------------------------------------------------------
- */
+/* ---- commands of the log --------------------------------------------------------------------- */
 
 static void add_open(struct script *script)
 {
@@ -500,8 +496,7 @@ static bool add_command(struct script *script)
     return true;
 }
 
-/* ---- other commands ---------------------------------------------------------------------------
- */
+/* ---- other commands -------------------------------------------------------------------------- */
 
 static void set_limits(struct script *script)
 {
@@ -637,8 +632,7 @@ static void run_other(struct script *script)
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void run_line(struct script *script, const char *line)
 {
