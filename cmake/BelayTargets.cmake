@@ -3,6 +3,7 @@ function(belay_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC belay_flags ${ARG_LIBS})
+  target_compile_options(${name} PRIVATE ${belay_across_compile})
 endfunction()
 
 # belay_unit_test(name LIBS...): tests/unit/<name>.c, a Criterion program.
@@ -28,6 +29,7 @@ function(belay_bench name)
   add_executable(bench_${name} ${PROJECT_SOURCE_DIR}/bench/${name}.c)
   set_target_properties(bench_${name} PROPERTIES OUTPUT_NAME ${name})
   target_link_libraries(bench_${name} PRIVATE ${ARGN} belay_flags)
+  target_link_options(bench_${name} PRIVATE ${belay_across_link})
 endfunction()
 
 # belay_fuzzer(name LIBS...): tests/fuzz/<name>.c with LLVMFuzzerTestOneInput.
