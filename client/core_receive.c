@@ -54,16 +54,23 @@ static bool grant_is_over(const struct core *core, uint32_t at, const struct wir
     return deadline_ns <= core->now_ns + 2 * MS;
 }
 
-/* A reentrant acquire may overtake the release of the very lease that it is told of, or the repeats
- * of it: that lease is as good as gone. All requests are looked at, which is rare enough: only for
- * a reentrant grant of a lease that no lock has. */
-static bool is_being_released(const struct core *core, const struct wire_lease_id *lease)
+/* A reentrant acquire may overtake the release of the very lease that it is told of, or the cancel
+ * of the acquire that got it: that lease is as good as gone. All requests are looked at, which is
+ * rare enough: only for a reentrant grant of a lease that no lock has. */
+static bool is_being_given_up(const struct core *core, uint32_t at,
+                              const struct wire_lease_id *lease)
 {
+    const struct core_request *asking = &core->requests[at];
+
     for (uint32_t i = 0; i < core->requests_used; i++) {
         const struct core_request *request = &core->requests[i];
 
-        if (request->place != PLACE_FREE && request->op == WIRE_OP_RELEASE &&
-            request->lease.secret == lease->secret && request->lease.slot == lease->slot)
+        if (request->place == PLACE_FREE || i == at)
+            continue;
+        if (request->op == WIRE_OP_RELEASE && request->lease.secret == lease->secret)
+            return true;
+        if (request->op == WIRE_OP_ACQUIRE && request->phase != PHASE_ASK &&
+            request->session == asking->session && request->key_tag == asking->key_tag)
             return true;
     }
     return false;
@@ -76,11 +83,20 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
     bool shared_lock;
 
     if (request->phase == PHASE_VERIFY) {
-        lock_return(core, at, &granted->lease);
+        if (known) /* a reentrant one: the lease is another acquire's */
+            request_finish(core, at, BELAY_CANCELLED, NULL, NO_SLOT, false);
+        else
+            lock_return(core, at, &granted->lease);
         return;
     }
-    if (!known && (request->flags & WIRE_REENTRANT) && is_being_released(core, &granted->lease)) {
-        request_renumber(core, at); /* asked again, until the release has arrived */
+    if (known && granted->mode == WIRE_SHARED && request->mode == WIRE_EXCLUSIVE) {
+        /* A reentrant acquire had this grant first, and made it a shared one. */
+        request_finish(core, at, BELAY_LOST, NULL, NO_SLOT, false);
+        return;
+    }
+    if (!known && (request->flags & WIRE_REENTRANT) &&
+        is_being_given_up(core, at, &granted->lease)) {
+        request_renumber(core, at); /* asked again, until it is gone */
         session_pump(core, request->session);
         return;
     }

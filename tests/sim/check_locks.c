@@ -40,7 +40,7 @@ static bool excused(const struct sim *sim, const struct sim_belief *belief)
     return belief->session_bound && forced_ns && sim->now_ns - forced_ns < 20 * SIM_SECOND;
 }
 
-static bool live(const struct sim *sim, const struct sim_belief *belief)
+bool check_locks_live(const struct sim *sim, const struct sim_belief *belief)
 {
     return belief->used && !excused(sim, belief) && !belief->lost && !belief->released &&
            sim->now_ns + SLACK_NS < belief->until_ns;
@@ -53,7 +53,7 @@ static void judge_exclusion(struct sim *sim, const struct sim_core *core,
         for (int i = 0; i < SIM_LOCKS_MAX; i++) {
             const struct sim_belief *other = &sim->cores[c].beliefs[i];
 
-            if (other == belief || other->name != belief->name || !live(sim, other) ||
+            if (other == belief || other->name != belief->name || !check_locks_live(sim, other) ||
                 (other->mode == WIRE_SHARED && belief->mode == WIRE_SHARED))
                 continue;
             sim_fail(sim, "exclusion",
@@ -73,7 +73,7 @@ void check_locks_granted(struct sim *sim, struct sim_core *core, struct sim_beli
 {
     struct check_locks *check = sim->locks;
 
-    if (!live(sim, belief))
+    if (!check_locks_live(sim, belief))
         return;
     judge_exclusion(sim, core, belief);
     /* A reentrant acquire may find a lease of its own session again that was given up for lost. */
@@ -88,7 +88,7 @@ void check_locks_granted(struct sim *sim, struct sim_core *core, struct sim_beli
 
 void check_locks_extended(struct sim *sim, struct sim_core *core, struct sim_belief *belief)
 {
-    if (live(sim, belief))
+    if (check_locks_live(sim, belief))
         judge_exclusion(sim, core, belief);
 }
 
@@ -121,7 +121,7 @@ void check_locks_ended(struct sim *sim, const struct wire_lost *lost)
         for (int i = 0; i < SIM_LOCKS_MAX; i++) {
             const struct sim_belief *belief = &sim->cores[c].beliefs[i];
 
-            if (!live(sim, belief) || belief->lease.secret != lost->lease.secret ||
+            if (!check_locks_live(sim, belief) || belief->lease.secret != lost->lease.secret ||
                 belief->token != lost->token)
                 continue;
             sim_fail(sim, "never early",
@@ -167,7 +167,7 @@ void check_locks_used(struct sim *sim, const struct sim_belief *belief)
 {
     uint64_t *used = &sim->locks->token_used[belief->name];
 
-    if (!live(sim, belief))
+    if (!check_locks_live(sim, belief))
         return;
     if (belief->token < *used)
         sim_fail(sim, "fencing", "a rightful holder of %s has token %llx, token %llx was used",

@@ -442,6 +442,8 @@ struct check_locks *check_locks_new(struct sim *sim);
 void check_locks_free(struct check_locks *check);
 void check_locks_granted(struct sim *sim, struct sim_core *core, struct sim_belief *belief,
                          const struct sim_ask *ask, bool shared);
+/* It may count on its lock now. */
+bool check_locks_live(const struct sim *sim, const struct sim_belief *belief);
 void check_locks_extended(struct sim *sim, struct sim_core *core, struct sim_belief *belief);
 void check_locks_released(struct sim *sim, const struct sim_belief *belief);
 void check_locks_lost(struct sim *sim, const struct sim_core *core, const struct sim_belief *belief,

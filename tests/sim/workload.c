@@ -379,7 +379,8 @@ static void granted(struct sim_core *core, struct sim_ask *ask, const struct sim
     }
     belief->uses++;
     look_at_lock(core, belief);
-    if (ask->mode == WIRE_EXCLUSIVE && belief->mode == WIRE_SHARED && !belief->converting)
+    if (ask->mode == WIRE_EXCLUSIVE && belief->mode == WIRE_SHARED && !belief->converting &&
+        !ask->reentrant)
         sim_fail(core->sim, "told", "c%u: asked for %s exclusively, and got it shared", core->id,
                  core->sim->names[ask->name]);
     sim_trace(core->sim, "c%u.%u  #%llu holds %s %s token=%llx for %.3f s", core->id, ask->agent,
