@@ -8,7 +8,7 @@
 
 #include "tests/lincheck/verdict.h"
 
-enum { LINE_COLUMNS = 40, TEXT_BYTES = 160 };
+enum { LINE_COLUMNS = 40, TEXT_BYTES = 160, LEFT_OVER_ROWS_MAX = 8 };
 
 struct table {
     const struct verdict *verdict;
@@ -79,13 +79,27 @@ static void print_row(const struct table *table, size_t index)
             answer, line);
 }
 
+/* Left over from before the window. */
+static bool is_left_over(const struct table *table, size_t index)
+{
+    return table->verdict->window.roles[index] == ROLE_OPTIONAL &&
+           table->ops[index].return_at == POSITION_NEVER &&
+           table->ops[index].call_at < table->first_at;
+}
+
 static void print_rows(const struct table *table)
 {
     const struct window *window = &table->verdict->window;
+    size_t left_over = 0;
+    for (size_t i = 0; i < window->ops_count; i++)
+        left_over += is_left_over(table, i);
+    bool together = left_over > LEFT_OVER_ROWS_MAX;
     fprintf(table->out, "\n  %-11s %7s  %-32s %-9s  %s\n", "lines", "process", "operation",
             "answer", "time");
+    if (together)
+        fprintf(table->out, "  (%zu operations begun before and never answered)\n", left_over);
     for (size_t i = 0; i < window->ops_count; i++)
-        if (window->roles[i] != ROLE_ABSENT)
+        if (window->roles[i] != ROLE_ABSENT && !(together && is_left_over(table, i)))
             print_row(table, i);
 }
 

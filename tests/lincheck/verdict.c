@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum {
-    WINDOW_STEPS_MAX = 200000, /* one try at a window; a longer window is tried instead */
+    WINDOW_STEPS_MAX = 2000000,     /* one try at a window; a longer window is tried instead */
+    NARROWING_STEPS_MAX = 20000000, /* all tries together */
     WINDOW_INITIALS_MAX = 20000,
     WINDOW_ONE_BY_ONE_MAX = 64, /* beyond so many operations the window grows by doubling */
     TAIL_SHOWN = 24, /* of a history that is bad only as a whole, its last operations are shown */
@@ -22,7 +23,8 @@ struct narrowing {
     size_t ops_count;
     uint32_t *initials; /* every state that the search through the whole was in */
     size_t initials_count;
-    uint32_t end_at; /* the answer that no order reaches */
+    size_t steps_left; /* for trying windows */
+    uint32_t end_at;   /* the answer that no order reaches */
     uint8_t *roles;
 };
 
@@ -51,8 +53,12 @@ static bool is_bad(struct narrowing *narrowing)
                                  .roles = narrowing->roles,
                                  .initials = narrowing->initials,
                                  .initials_count = narrowing->initials_count,
-                                 .steps_max = WINDOW_STEPS_MAX};
+                                 .steps_max = narrowing->steps_left < WINDOW_STEPS_MAX
+                                                  ? narrowing->steps_left
+                                                  : WINDOW_STEPS_MAX};
     int problem = search_run(narrowing->model, &input, &result, NULL);
+    narrowing->steps_left -=
+        result.steps_count < narrowing->steps_left ? result.steps_count : narrowing->steps_left;
     return problem == 0 && result.verdict == SEARCH_NOT_LINEARIZABLE;
 }
 
@@ -168,6 +174,7 @@ static void judge_key(struct verdict *verdict, struct model *model, size_t first
                                       .ops = ops,
                                       .ops_count = count,
                                       .end_at = result.blocked_at,
+                                      .steps_left = NARROWING_STEPS_MAX,
                                       .roles = roles};
         verdict->verdict = SEARCH_NOT_LINEARIZABLE;
         verdict->result = result;

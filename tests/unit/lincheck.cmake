@@ -9,6 +9,9 @@ belay_module(lincheck SOURCES
   ${PROJECT_SOURCE_DIR}/tests/lincheck/pairing.c
   ${PROJECT_SOURCE_DIR}/tests/lincheck/model.c
   ${PROJECT_SOURCE_DIR}/tests/lincheck/lock_state.c
+  ${PROJECT_SOURCE_DIR}/tests/lincheck/plan.c
+  ${PROJECT_SOURCE_DIR}/tests/lincheck/depth.c
+  ${PROJECT_SOURCE_DIR}/tests/lincheck/breadth.c
   ${PROJECT_SOURCE_DIR}/tests/lincheck/search.c
   ${PROJECT_SOURCE_DIR}/tests/lincheck/verdict.c
   ${PROJECT_SOURCE_DIR}/tests/lincheck/report.c)
