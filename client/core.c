@@ -269,6 +269,7 @@ belay_status core_acquire(struct core *core, uint64_t now_ns, uint32_t client,
     core->locks_live++;
     request->reserved = true;
     request->flags = acquire->flags;
+    core->reentrant_asked |= (acquire->flags & WIRE_REENTRANT) != 0;
     request->mode = acquire->mode;
     request->priority = acquire->priority;
     request->ttl_ms = acquire->ttl_ms;

@@ -79,7 +79,8 @@ static bool is_being_given_up(const struct core *core, uint32_t at,
 static void acquire_granted(struct core *core, uint32_t at, const struct wire_granted *granted)
 {
     struct core_request *request = &core->requests[at];
-    bool known = lock_by_lease(core, &granted->lease) != NO_SLOT;
+    uint32_t held = lock_by_lease(core, &granted->lease);
+    bool known = held != NO_SLOT;
     bool shared_lock;
 
     if (request->phase == PHASE_VERIFY) {
@@ -89,13 +90,13 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
             lock_return(core, at, &granted->lease);
         return;
     }
-    if (known && granted->mode == WIRE_SHARED && request->mode == WIRE_EXCLUSIVE) {
-        /* A reentrant acquire had this grant first, and made it a shared one. */
+    if (known && core->locks[held].mode != request->mode) {
+        /* Another acquire had this grant first, and converted it. */
         request_finish(core, at, BELAY_LOST, NULL, NO_SLOT, false);
         return;
     }
     if (!known && (request->flags & WIRE_REENTRANT) &&
-        is_being_given_up(core, at, &granted->lease)) {
+        (request->doubtful || is_being_given_up(core, at, &granted->lease))) {
         request_renumber(core, at); /* asked again, until it is gone */
         session_pump(core, request->session);
         return;

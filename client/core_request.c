@@ -148,10 +148,30 @@ struct core_request *request_get(struct core *core, core_ref ref)
     return request->place != PLACE_FREE && request->generation == ref >> 32 ? request : NULL;
 }
 
+/* A release, or an acquire that was given up, is confirmed. A reentrant acquire sent before may be
+ * answered by that lease later still, datagrams being what they are. */
+static void doubt_reentrants(struct core *core, const struct core_request *ended)
+{
+    bool gave_up =
+        ended->op == WIRE_OP_RELEASE || (ended->op == WIRE_OP_ACQUIRE && ended->phase != PHASE_ASK);
+
+    if (!core->reentrant_asked || !gave_up)
+        return;
+    for (uint32_t i = 0; i < core->requests_used; i++) {
+        struct core_request *request = &core->requests[i];
+
+        if (request->place != PLACE_FREE && request->op == WIRE_OP_ACQUIRE &&
+            request->phase == PHASE_ASK && (request->flags & WIRE_REENTRANT) != 0 &&
+            request->session == ended->session && request->key_tag == ended->key_tag)
+            request->doubtful = request->number != 0;
+    }
+}
+
 void request_free(struct core *core, uint32_t slot)
 {
     struct core_request *request = &core->requests[slot];
 
+    doubt_reentrants(core, request);
     timers_clear(&core->timers, timer_of_request(core, slot));
     leave_flight(core, slot);
     unlink_place(core, slot);
@@ -282,6 +302,7 @@ void request_renumber(struct core *core, uint32_t slot)
     request->attempts = 0;
     request->softs = 0;
     request->queued = false;
+    request->doubtful = false;
     request->phase = PHASE_ASK;
     request->resend_ns = UINT64_MAX;
     request_place(core, slot, PLACE_BACKLOG);

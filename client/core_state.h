@@ -132,6 +132,7 @@ struct core_request {
     bool queued;   /* the server has said QUEUED */
     bool bound;    /* acquire, release: of a lock that lives with the session */
     bool no_renewal;
+    bool doubtful; /* reentrant: what its answer may rest on was given up after it was sent */
     uint64_t lock_user;
 };
 
@@ -233,6 +234,7 @@ struct core {
 
     struct core_request *requests;
     uint32_t requests_count, requests_used, requests_free;
+    bool reentrant_asked; /* some time: only then releases are looked at for what they take away */
     uint8_t *texts;
     uint32_t text_stride;
     struct list unrouted, reads;
