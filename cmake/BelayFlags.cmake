@@ -26,12 +26,13 @@ target_compile_options(belay_flags INTERFACE
 string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_RELEASE "${CMAKE_C_FLAGS_RELEASE}")
 string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_RELWITHDEBINFO "${CMAKE_C_FLAGS_RELWITHDEBINFO}")
 
-# The hot path goes through many small functions of several files: optimised across them, the lock
-# machine does a fifth to a third more. Objects are fat, so whoever links without it gets the plain code:
-# only belayd and the benches pay for the longer link.
+# The hot path goes through many small functions of several files: optimised across them, the
+# machine does a fifth to a third more. The objects are fat: belayd and the benches pay for the
+# longer link, everybody else is told to take the plain code.
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release")
   set(belay_across_compile -flto=auto -ffat-lto-objects)
   set(belay_across_link -flto=auto -O3)
+  add_link_options(-fno-lto)
 endif()
 
 if(BELAY_SANITIZE STREQUAL "address")

@@ -21,7 +21,7 @@ struct board_shard {
     _Atomic uint64_t commit_index;
     _Atomic uint64_t applied_index;
     _Atomic uint64_t snapshot_index;
-    _Atomic uint64_t digest; /* of the state at digest_index */
+    _Atomic uint64_t digest; /* lock_machine_history() at digest_index */
     _Atomic uint64_t digest_index;
     _Atomic uint32_t leases;
     _Atomic uint32_t resources;

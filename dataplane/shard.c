@@ -2,6 +2,7 @@
  *
  * A shard's life and its conversation with the Raft core: one event in, effects carried out.
  */
+#include "consensus/plant.h"
 #include "dataplane/shard.h"
 
 #include <assert.h>
@@ -90,7 +91,8 @@ void shard_begin(struct shard *shard, const struct shard_start *start, uint64_t 
 
 bool shard_leads(const struct shard *shard)
 {
-    return shard->view.role == RAFT_LEADER && shard->view.ready && shard->state == SHARD_RUNNING &&
+    return shard->view.role == RAFT_LEADER && (shard->view.ready || PLANTED(read_before_noop)) &&
+           shard->state == SHARD_RUNNING &&
            shard->limits_set;
 }
 
@@ -283,10 +285,7 @@ void shard_want_snapshot(struct shard *shard)
 
 /* ---- what others see ------------------------------------------------------------------------- */
 
-enum {
-    SHARD_BOARD_INTERVAL_NS = 100 * 1000 * 1000,
-    SHARD_DIGEST_RECORDS_MAX = 16384, /* a digest looks at every record: well below a millisecond */
-};
+enum { SHARD_BOARD_INTERVAL_NS = 100 * 1000 * 1000 };
 
 static uint8_t shown_role(const struct shard *shard)
 {
@@ -304,20 +303,14 @@ static uint8_t shown_role(const struct shard *shard)
     return 0;
 }
 
-/* Taken once the state has stood still from one look to the next, and only while it is small: a
- * busy shard spends no time on it. Readers check digest_index around the digest. */
-static void publish_digest(const struct shard *shard, struct board_shard *row,
-                           const struct lock_counts *counts)
+/* The machine's history, at the index it belongs to: readers look at digest_index before and after,
+ * because only digests of one index may be compared. */
+static void publish_digest(const struct shard *shard, struct board_shard *row)
 {
-    uint64_t records = (uint64_t)counts->leases + counts->resources + counts->sessions +
-                       counts->waiters + counts->answers;
-
-    if (BOARD_GET(row->applied_index) != shard->applied ||
-        BOARD_GET(row->digest_index) == shard->applied || records > SHARD_DIGEST_RECORDS_MAX ||
-        shard->state != SHARD_RUNNING)
+    if (shard->state != SHARD_RUNNING)
         return;
     BOARD_SET(row->digest_index, 0);
-    atomic_store_explicit(&row->digest, lock_machine_digest(shard->machine), memory_order_release);
+    atomic_store_explicit(&row->digest, lock_machine_history(shard->machine), memory_order_release);
     atomic_store_explicit(&row->digest_index, shard->applied, memory_order_release);
 }
 
@@ -350,7 +343,7 @@ void shard_publish(struct shard *shard, uint64_t now_ns)
     BOARD_SET(row->configuration_index, view->configuration->index);
     BOARD_SET(row->last_index, view->last_index);
     BOARD_SET(row->commit_index, view->commit_index);
-    publish_digest(shard, row, &counts);
+    publish_digest(shard, row);
     BOARD_SET(row->applied_index, shard->applied);
     BOARD_SET(row->snapshot_index, shard->saved_index);
     BOARD_SET(row->leases, counts.leases);

@@ -534,7 +534,7 @@ struct wire_shard_status {
     uint32_t resources;
     uint32_t sessions;
     uint32_t waiters;
-    uint64_t digest; /* of the state at applied_index, for comparison at equal indexes */
+    uint64_t digest; /* of all that was decided up to applied_index; 0 = moving, ask again */
 };
 static_assert(sizeof(struct wire_shard_status) == 72, "wire_shard_status is 72 bytes");
 

@@ -2,9 +2,7 @@
 belay_unit_test(test_lock_rules machine_rig)
 belay_unit_test(test_shard_rules belay_dataplane)
 belay_unit_test(test_worker_rules belay_dataplane)
-# Functions are wrapped in plain code only, and the linker's plugin takes the other form of fat
-# objects unless it is told not to.
-target_link_options(test_worker_rules PRIVATE -fno-lto
+target_link_options(test_worker_rules PRIVATE
   -Wl,--wrap=clock_monotonic_ns -Wl,--wrap=port_rx_burst -Wl,--wrap=disk_submit_write
   -Wl,--wrap=disk_in_flight -Wl,--wrap=disk_poll)
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
