@@ -13,9 +13,9 @@ target_include_directories(belay_flags INTERFACE
   ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(belay_flags INTERFACE
   _GNU_SOURCE BELAY_VERSION_STRING="${PROJECT_VERSION}")
-set(belay_strict -Wpedantic -Wconversion -Wshadow -Wmissing-prototypes)
+set(belay_strict -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow -Wmissing-prototypes)
 target_compile_options(belay_flags INTERFACE
-  -Wall -Wextra -Werror -Wno-sign-conversion -Wstrict-prototypes -Wvla
+  -Wall -Wextra -Werror -Wstrict-prototypes -Wvla
   -fno-strict-aliasing -fno-omit-frame-pointer -g
   # clang counts assert(!"why this cannot be") among doubtful conversions.
   $<$<C_COMPILER_ID:Clang>:-Wno-string-conversion>
