@@ -329,6 +329,7 @@ Test(lincheck_models, register_and_unanswered_operations)
                SEARCH_LINEARIZABLE);
     assert_edn(m, 0, LOSE(0, "cas", "[nil 1]") DO(1, "read", "nil", "1"), SEARCH_LINEARIZABLE);
     assert_edn(m, 0, LOSE(0, "cas", "[3 1]") DO(1, "read", "nil", "1"), SEARCH_NOT_LINEARIZABLE);
+    assert_edn(m, 0, DO(0, "read", "nil", "\"\""), SEARCH_NOT_LINEARIZABLE);
     assert_edn(m, 0, LOSE(0, "read", "7") DO(1, "read", "nil", "nil"), SEARCH_LINEARIZABLE);
 }
 
@@ -414,6 +415,43 @@ Test(lincheck_models, window)
     cr_assert(strstr(report, "acquire token 50") == NULL, "%s", report);
     cr_assert(strstr(report, "held by process 1, last token 90") != NULL, "%s", report);
     cr_assert(strstr(report, "beyond line 206") != NULL, "%s", report);
+    rig_free(&rig);
+}
+
+/* The states shown are those of the last answer, not of one that was got beyond in the end. */
+Test(lincheck_models, states_at_the_end)
+{
+    struct history_options options = rig_options(MODEL_REGISTER);
+    rig_judge(&rig, &options,
+              "{:process 0 :type :invoke :f :write :value 1}"
+              "{:process 1 :type :invoke :f :write :value 2}"
+              "{:process 0 :type :ok :f :write}{:process 1 :type :ok :f :write}" DO(
+                  2, "read", "nil", "1") DO(2, "read", "nil", "5"),
+              1);
+    cr_assert_eq(rig.verdict.verdict, SEARCH_NOT_LINEARIZABLE);
+    cr_assert_eq(rig.verdict.result.blocked_states_count, 1);
+    char state[16];
+    model_print_state(&rig.model, rig.verdict.result.blocked_states[0], state, sizeof state);
+    cr_assert_str_eq(state, "1");
+    rig_free(&rig);
+}
+
+/* What lies between the two and has nothing to do with it is left out. */
+Test(lincheck_models, window_without_bystanders)
+{
+    struct history_options options = rig_options(MODEL_REGISTER);
+    options.failed_cas = FAILED_CAS_OBSERVE;
+    rig_judge(&rig, &options,
+              DO(0, "write", "1", "1") DO(0, "write", "2", "2") REFUSE(3, "cas", "[5 6]", "")
+                  DO(2, "read", "nil", "1"),
+              1);
+    cr_assert_eq(rig.verdict.verdict, SEARCH_NOT_LINEARIZABLE);
+    const struct window *window = &rig.verdict.window;
+    cr_assert_not(window->is_tail);
+    cr_assert_eq(window->shown_count, 2, "%zu operations", window->shown_count);
+    cr_assert_eq(window->roles[1], ROLE_REQUIRED);
+    cr_assert_eq(window->roles[2], ROLE_ABSENT);
+    cr_assert_eq(window->blocked_op, 3);
     rig_free(&rig);
 }
 
