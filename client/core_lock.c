@@ -154,6 +154,8 @@ uint64_t grant_basis_ns(const struct core *core, uint32_t at, const struct wire_
      * the request's own first transmission, which is certain too. */
     if (granted->waited && session_mark(session, granted->keepalive_number, &mark_ns))
         basis_ns = max_ns(basis_ns, add_ns(mark_ns, granted->since_keepalive_ns));
+    if (PLANTED(deadline_from_reply))
+        return core->now_ns;
     /* Nothing was granted after its answer came. */
     return min_ns(basis_ns, core->now_ns);
 }
@@ -340,6 +342,8 @@ void lock_timer(struct core *core, uint32_t slot)
 {
     struct core_lock *lock = &core->locks[slot];
 
+    if (core->now_ns >= loss_ns(lock) && PLANTED(lost_untold))
+        return;
     if (core->now_ns >= loss_ns(lock)) {
         lock_lose(core, slot, BELAY_LOST_DEADLINE);
         return;

@@ -95,7 +95,7 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
         request_finish(core, at, BELAY_LOST, NULL, NO_SLOT, false);
         return;
     }
-    if (!known && (request->flags & WIRE_REENTRANT) &&
+    if (!known && (request->flags & WIRE_REENTRANT) && !PLANTED(reentrant_trusted) &&
         (request->doubtful || is_being_given_up(core, at, &granted->lease))) {
         request_renumber(core, at); /* asked again, until it is gone */
         session_pump(core, request->session);

@@ -279,7 +279,7 @@ void request_send(struct core *core, uint32_t slot)
         enter_flight(core, slot);
     }
     const struct core_node *node = &core->nodes[request->node];
-    if (request->first_sent_ns == 0)
+    if (request->first_sent_ns == 0 || PLANTED(deadline_from_retry))
         request->first_sent_ns = core->now_ns;
     request_encode(core, slot, request->node);
     request->sent_ns = core->now_ns;
@@ -469,7 +469,7 @@ void request_abandon(struct core *core, uint32_t slot, belay_status status)
         return;
     }
     give_completion(core, slot, status, NULL, NO_SLOT, false);
-    if (request->op == WIRE_OP_ACQUIRE) {
+    if (request->op == WIRE_OP_ACQUIRE && !PLANTED(cancel_untold)) {
         start_cancel(core, slot);
         return;
     }

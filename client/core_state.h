@@ -17,6 +17,7 @@
 #include <stdalign.h>
 #include <string.h>
 
+#include "consensus/plant.h"
 #include "client/core.h"
 #include "client/timers.h"
 
@@ -300,6 +301,8 @@ static inline uint64_t ttl_less_drift_ns(uint64_t ttl_ms)
 {
     uint64_t ttl_ns = ttl_ms * MS; /* ttl_ms is 32 bits on the wire: no overflow */
     uint64_t drift_ns = ttl_ns / 100 > MS ? ttl_ns / 100 : MS;
+    if (PLANTED(no_drift))
+        return ttl_ns;
     return ttl_ns > drift_ns ? ttl_ns - drift_ns : 0;
 }
 

@@ -2,6 +2,7 @@
  *
  * The core's entry: one event in, effects out. Terms and roles change only here.
  */
+#include "consensus/plant.h"
 #include "consensus/raft_internal.h"
 
 #include <string.h>
@@ -103,6 +104,8 @@ void raft_become_follower(struct raft *raft, uint64_t term, uint64_t leader)
         raft->hard = (struct raft_hard_state){.term = term};
         raft->hard_dirty = true;
         raft->vote_reply_to = 0;
+    } else if (PLANTED(vote_cleared)) {
+        raft->hard.vote = 0;
     }
     if (raft->role != RAFT_FOLLOWER)
         raft->election_deadline_ns = raft->now_ns + raft_random_timeout(raft);
@@ -433,6 +436,8 @@ uint64_t raft_shard_time(const struct raft *raft, uint64_t now_ns)
 {
     uint64_t elapsed_ns = now_ns > raft->leader_since_ns ? now_ns - raft->leader_since_ns : 0;
 
+    if (PLANTED(stamps_from_uptime))
+        return raft_max(raft->log->last_stamp_ns, now_ns);
     return raft_max(raft->log->last_stamp_ns, raft->shard_time_base_ns + elapsed_ns);
 }
 

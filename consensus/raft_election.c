@@ -3,6 +3,7 @@
  * Elections: pre-vote (thesis 9.6), votes (3.4, 3.6.1), disruptive servers (4.2.3), and closing the
  * own ring to the old leader before any of it counts.
  */
+#include "consensus/plant.h"
 #include "consensus/raft_internal.h"
 
 #include <string.h>
@@ -62,6 +63,8 @@ bool raft_refuses_election(const struct raft *raft, const struct raft_message *m
 /* 3.6.1: the candidate's log must be at least as up to date as ours. */
 static bool raft_is_up_to_date(const struct raft *raft, const struct raft_message *message)
 {
+    if (PLANTED(vote_for_shorter_log))
+        return true;
     if (message->log_term != raft->log->last_term)
         return message->log_term > raft->log->last_term;
     return message->index >= raft->log->last_index;
@@ -230,6 +233,8 @@ void raft_on_vote(struct raft *raft, const struct raft_message *message)
     if (raft->hard.vote == 0) {
         raft->hard.vote = message->from;
         raft->hard_dirty = true;
+        if (PLANTED(vote_unsynced))
+            raft_hard_reached(raft);
     } else if (raft->hard_durable.term == raft->hard.term &&
                raft->hard_durable.vote == raft->hard.vote) {
         raft_hard_reached(raft); /* asked again: the answer was lost */

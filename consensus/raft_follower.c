@@ -2,6 +2,7 @@
  *
  * A follower: finds the common entry with its leader, opens its ring, takes what arrives.
  */
+#include "consensus/plant.h"
 #include "consensus/raft_internal.h"
 
 /* ---- the leader ------------------------------------------------------------------------------ */
@@ -64,8 +65,8 @@ static void raft_fill_progress(struct raft *raft, struct raft_message *message)
     if (grant->state != RAFT_GRANT_OPEN || raft->hard_durable.term != raft->hard.term)
         return;
     message->grant = grant->number;
-    message->index = raft->durable_index;
-    message->log_term = log_term(raft->log, raft->durable_index);
+    message->index = PLANTED(ack_unsynced) ? raft->log->last_index : raft->durable_index;
+    message->log_term = log_term(raft->log, message->index);
     message->position = raft_received_position(raft);
     grant->position_sent = message->position;
     grant->limit_sent = message->limit;
@@ -287,7 +288,7 @@ static bool raft_ack_is_due(const struct raft *raft, uint64_t durable_before, ui
 {
     uint64_t unsaid_bytes = received - raft_min(received, raft->grant.position_sent);
 
-    if (raft->durable_index > durable_before)
+    if (raft->durable_index > durable_before || PLANTED(ack_unsynced))
         return true;
     if (raft->grant.one_sided)
         return false;

@@ -2,6 +2,7 @@
  *
  * A leader: attaches its peers, ships to them, counts what they hold, commits (thesis 3.5, 3.6).
  */
+#include "consensus/plant.h"
 #include "consensus/raft_internal.h"
 
 /* ---- entries and commit ---------------------------------------------------------------------- */
@@ -48,6 +49,8 @@ static uint64_t raft_quorum_match(const struct raft *raft)
             continue;
         bool self = raft->peers[i].id == raft->options.replica_id;
         match[voters++] = self ? raft->durable_index : raft->peers[i].match_index;
+        if (self && PLANTED(count_unsynced))
+            match[voters - 1] = raft->log->last_index;
     }
     assert(voters > 0);
     return raft_quorum_commit(match, voters);
@@ -59,7 +62,8 @@ void raft_advance_commit(struct raft *raft)
     uint64_t commit = raft_quorum_match(raft);
     bool was_ready = raft_is_ready(raft);
 
-    if (commit <= raft->commit_index || log_term(raft->log, commit) != raft->hard.term)
+    if (commit <= raft->commit_index ||
+        (log_term(raft->log, commit) != raft->hard.term && !PLANTED(count_older_term)))
         return;
     struct raft_effect *effect = raft_emit(raft, RAFT_FX_COMMITTED);
     effect->range.first = raft->commit_index + 1;

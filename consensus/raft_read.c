@@ -2,6 +2,7 @@
  *
  * Reads without log entries: ReadIndex (thesis 6.4) and, opt-in, leader leases (6.4.1).
  */
+#include "consensus/plant.h"
 #include "consensus/raft_internal.h"
 
 #include <string.h>
@@ -71,7 +72,8 @@ void raft_reads_start(struct raft *raft)
 {
     bool waiting = raft->reads_count > 0 && raft->reads[raft->reads_count - 1].round == 0;
 
-    if (!waiting || !raft_is_ready(raft) || raft->read_round > raft_confirmed_round(raft))
+    if (!waiting || (!raft_is_ready(raft) && !PLANTED(read_before_noop)) ||
+        raft->read_round > raft_confirmed_round(raft))
         return;
     raft_round_start(raft);
     raft_reads_confirm(raft);
@@ -83,7 +85,8 @@ void raft_on_read(struct raft *raft, uint64_t context)
         raft_read_answer(raft, RAFT_FX_READ_FAILED, context, 0);
         return;
     }
-    if (raft_is_ready(raft) && raft->now_ns < raft->lease_until_ns) {
+    if (raft_is_ready(raft) &&
+        (raft->now_ns < raft->lease_until_ns || PLANTED(read_without_round))) {
         raft_read_answer(raft, RAFT_FX_READ_READY, context, raft->commit_index);
         return;
     }

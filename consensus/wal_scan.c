@@ -3,6 +3,7 @@
  * Recovery, first half: which frames of a WAL count, and whether what is missing was torn by the
  * crash (the last frame only) or lost to the disk (anything else). Total over any bytes.
  */
+#include "consensus/plant.h"
 #include "consensus/wal_format.h"
 
 #include <errno.h>
@@ -233,7 +234,8 @@ static int wal_judge_end(struct wal_scanner *scanner)
         uint64_t offset = last ? out->end_offset : 0;
         uint64_t generation = out->generation_last + (last ? 0 : 1);
 
-        if (wal_later_frame(reader, segment, offset, out->sequence_last)) {
+        if (wal_later_frame(reader, segment, offset, out->sequence_last) &&
+            !PLANTED(corruption_cut)) {
             return wal_damaged(
                 out, wal_diagnose(reader, segment, offset, generation, out->sequence_last + 1),
                 segment, offset);

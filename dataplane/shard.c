@@ -92,8 +92,7 @@ void shard_begin(struct shard *shard, const struct shard_start *start, uint64_t 
 bool shard_leads(const struct shard *shard)
 {
     return shard->view.role == RAFT_LEADER && (shard->view.ready || PLANTED(read_before_noop)) &&
-           shard->state == SHARD_RUNNING &&
-           shard->limits_set;
+           shard->state == SHARD_RUNNING && shard->limits_set;
 }
 
 void shard_note(struct shard *shard, const struct shard_note *note)

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "consensus/plant.h"
 #include "dataplane/shard.h"
 
 struct apply_context {
@@ -86,7 +87,7 @@ bool shard_apply(struct shard *shard, uint64_t now_ns)
     struct lock_sink sink = {.emit = emit, .context = &context};
     struct lock_sink *told = shard->view.role == RAFT_LEADER ? &sink : NULL;
     uint64_t before = shard->applied;
-    uint64_t until = shard->view.commit_index;
+    uint64_t until = PLANTED(apply_uncommitted) ? shard->view.last_index : shard->view.commit_index;
 
     if (shard->state != SHARD_RUNNING)
         return false;

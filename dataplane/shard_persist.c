@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "consensus/plant.h"
 #include "dataplane/shard.h"
 
 void shard_persist_entries(struct shard *shard, uint64_t first, uint64_t last)
@@ -67,8 +68,8 @@ static bool flush_hard(struct shard *shard)
 {
     struct shard_persist *persist = &shard->persist;
     struct shard_durable_mark *mark;
-    int64_t sequence =
-        wal_add_hard(shard->wal, shard->replica, persist->hard.term, persist->hard.vote);
+    uint64_t vote = PLANTED(vote_not_written) ? 0 : persist->hard.vote;
+    int64_t sequence = wal_add_hard(shard->wal, shard->replica, persist->hard.term, vote);
 
     if (no_room(shard, sequence))
         return false;

@@ -2,6 +2,7 @@
  *
  * ACQUIRE: granted now, or told why not, or set to wait.
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
 struct attempt {
@@ -203,7 +204,7 @@ static bool is_open_to(const struct lock_machine *machine, const struct attempt 
         return true;
     }
     const struct resource_record *resource = resource_at(machine, attempt->resource);
-    bool barge = (attempt->acquire->request.item.flags & WIRE_BARGE) != 0;
+    bool barge = (attempt->acquire->request.item.flags & WIRE_BARGE) != 0 || PLANTED(barging);
     int passed_rank = barge ? RANK_UPGRADER : attempt->acquire->priority;
     return holders_allow(machine, resource, attempt->acquire->mode) &&
            resource_closed_until(machine, resource) == 0 &&

@@ -7,6 +7,7 @@
  * stages only fetch; when its turn comes, a command finds everything anew, because those before it
  * may have changed anything.
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
 #include <errno.h>
@@ -177,6 +178,8 @@ static bool held_by_name(struct lock_machine *machine, const struct wire_acquire
     uint32_t lease = resource == NONE
                          ? NONE
                          : lease_of_number(machine, resource, session, acquire->request.number);
+    if (PLANTED(lease_by_name) && resource != NONE)
+        lease = lease_of_session(machine, resource, session);
     if (lease == NONE || lease_is_over(machine, lease_at(machine, lease))) {
         return false;
     }
@@ -234,6 +237,11 @@ static void apply_numbered(struct lock_machine *machine, const struct wire_reque
         return;
     }
     uint32_t answer = answer_find(machine, session, request->number);
+    if (answer != NONE && PLANTED(retry_applied_twice) && request->item.op == WIRE_OP_ACQUIRE) {
+        execute(machine, request, session, answer);
+        reply_answer(machine, request, session, answer_at(machine, answer));
+        return;
+    }
     if (answer != NONE) { /* the deciding duplicate check */
         if (answer_fits(answer_at(machine, answer), request->item.op)) {
             reply_answer(machine, request, session, answer_at(machine, answer));

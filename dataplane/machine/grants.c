@@ -2,6 +2,7 @@
  *
  * Holders: how one becomes a holder, ceases to be one, and who is next.
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
 /* ---- a lease's timer ------------------------------------------------------------------------- */
@@ -31,7 +32,7 @@ uint64_t lease_deadline(const struct lock_machine *machine, const struct lease_r
     if (until_has(record->until, LEASE_BOUND)) {
         return TICK_NEVER;
     }
-    uint64_t span_ms = ttl_ms;
+    uint64_t span_ms = PLANTED(early_expiry) ? ttl_ms - ttl_ms / 4 : ttl_ms;
     if (record->extra != NONE) {
         span_ms += extra_at(machine, record->extra)->grace_ms;
     }
@@ -58,7 +59,8 @@ void lease_new_token(struct lock_machine *machine, uint32_t lease)
     struct lease_record *record = lease_change(machine, lease);
     assert(tokens_left(machine));
     /* The count's overflow carries into the epoch: {epoch 16, count 48} is one number. */
-    WORD_PUT(machine->state.token_last, machine->state.token_last + 1);
+    WORD_PUT(machine->state.token_last,
+             machine->state.token_last + (PLANTED(token_reuse) ? lease & 1 : 1));
     WORD_PUT(record->token, machine->state.token_last);
     count_up(&machine->state.granted);
     history_add(machine, record->token, lease);
@@ -209,7 +211,8 @@ static bool grant_step(struct lock_machine *machine, uint32_t resource, uint32_t
         return false;
     }
     const struct waiter_record *waiter = waiter_at(machine, head);
-    if (waiter_is_over(machine, waiter)) { /* never granted any more (etcd#11456) */
+    if (waiter_is_over(machine, waiter) &&
+        !PLANTED(grant_to_dead)) { /* never granted any more (etcd#11456) */
         if (++*dead > TOUCH_WAITERS_MAX) {
             return false;
         }

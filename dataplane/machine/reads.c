@@ -4,6 +4,7 @@
  *
  * Nothing here changes anything. "Due" is judged at the last applied stamp.
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
 #include <string.h>
@@ -63,7 +64,8 @@ enum lock_admission lock_machine_admit(const struct lock_machine *machine,
         return LOCK_REFUSED;
     }
     uint32_t answer = answer_find(machine, session, request->number);
-    if (answer == NONE || !answer_fits(answer_at(machine, answer), request->item.op)) {
+    if (answer == NONE || !answer_fits(answer_at(machine, answer), request->item.op) ||
+        PLANTED(retry_applied_twice)) {
         return LOCK_ADMIT;
     }
     build_answer(machine, out, &head, answer_at(machine, answer));

@@ -21,7 +21,13 @@ struct truth {
     struct sim_map commands; /* (session, number) -> index */
 };
 
+/* What a replica had durably when it was last looked at. */
+struct durable {
+    uint64_t replica, index, checksum;
+};
+
 struct check_raft {
+    struct durable durable[SIM_NODES_MAX][SIM_SHARDS_MAX];
     struct truth shards[SIM_SHARDS_MAX];
 };
 
@@ -159,9 +165,38 @@ static void judge_leader(struct sim *sim, const struct sim_node *node, uint16_t 
     judge_completeness(sim, node, s);
 }
 
+static void note_durable(struct sim *sim, const struct sim_node *node, uint16_t s)
+{
+    const struct shard *shard = &node->shards[s];
+    const struct log_entry *entry = log_at(&shard->log, shard->view.durable_index);
+
+    if (entry)
+        sim->raft->durable[node->id - 1][s] = (struct durable){
+            .replica = shard->replica, .index = entry->index, .checksum = entry->checksum};
+}
+
+void check_raft_started(struct sim *sim, struct sim_node *node)
+{
+    for (uint16_t s = 0; s < sim->shards; s++) {
+        const struct durable *durable = &sim->raft->durable[node->id - 1][s];
+        const struct shard *shard = &node->shards[s];
+        const struct log_entry *entry = log_at(&shard->log, durable->index);
+
+        if (durable->replica != shard->replica || shard->log.base.index >= durable->index ||
+            (entry && entry->checksum == durable->checksum))
+            continue;
+        sim_fail(sim, "durable",
+                 "n%u s%u: entry %llu was durable before the restart, the log is %llu..%llu now",
+                 node->id, s, (unsigned long long)durable->index,
+                 (unsigned long long)shard->log.base.index + 1,
+                 (unsigned long long)shard->log.last_index);
+    }
+}
+
 void check_raft_turn(struct sim *sim, struct sim_node *node)
 {
     for (uint16_t s = 0; s < sim->shards && !sim->failed; s++) {
+        note_durable(sim, node, s);
         if (node->shards[s].view.role == RAFT_LEADER)
             judge_leader(sim, node, s);
         judge_commit(sim, node, s);

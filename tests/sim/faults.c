@@ -86,10 +86,9 @@ static void fault_power(struct sim *sim)
     }
 }
 
-static void fault_pause(struct sim *sim)
+static void pause_node(struct sim_node *node, uint64_t for_ns)
 {
-    struct sim_node *node = any_node(sim);
-    uint64_t for_ns = 20 * SIM_MS + sim_below(sim, 2 * SIM_SECOND);
+    struct sim *sim = node->sim;
 
     if (!node->up || node->paused)
         return;
@@ -97,6 +96,13 @@ static void fault_pause(struct sim *sim)
     sim_trace(sim, "n%u    stops for %.3f s", node->id, (double)for_ns / 1e9);
     (void)sim_post(sim, sim->now_ns + for_ns, SIM_EV_NODE_RESUME, node->id - 1u, node->epoch, 0,
                    NULL);
+}
+
+static void fault_pause(struct sim *sim)
+{
+    struct sim_node *node = any_node(sim);
+
+    pause_node(node, 20 * SIM_MS + sim_below(sim, 2 * SIM_SECOND));
 }
 
 static void fault_disk_stall(struct sim *sim)
@@ -243,6 +249,8 @@ static void fault_partition(struct sim *sim)
             cut(sim, i, a, for_ns);
         }
     }
+    if (kind == 0 && sim_chance(sim, 500)) /* and it does not notice for a while */
+        pause_node(&sim->nodes[a], sim_below(sim, for_ns));
     if (kind == 2 && a != b) { /* a bridge: both still reach the others */
         cut(sim, a, b, for_ns);
         cut(sim, b, a, for_ns);
@@ -283,7 +291,7 @@ void sim_fault(struct sim *sim)
         fault_partition(sim);
     else if (die < 68)
         fault_crash(sim);
-    else if (die < 71)
+    else if (die < 72)
         fault_power(sim);
     else if (die < 77)
         fault_pause(sim);

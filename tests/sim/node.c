@@ -539,6 +539,7 @@ void sim_node_begin(struct sim_node *node, struct shard_start starts[])
                   (unsigned long long)shard->log.last_index,
                   (unsigned long long)starts[s].hard.term, starts[s].joining ? ", joins" : "");
     }
+    check_raft_started(sim, node);
     sim_node_wake(node, sim->now_ns + 10 * SIM_US);
 }
 

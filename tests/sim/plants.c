@@ -15,6 +15,31 @@ static const struct plant {
     const char *what;
 } plants[] = {
     {"none", "nothing is planted"},
+    {"read_without_round",
+     "a leader answers reads without asking a majority whether it still leads"},
+    {"read_before_noop", "a leader serves before its term's no-op is committed"},
+    {"count_unsynced", "a leader counts its own entries before they are durable"},
+    {"count_older_term", "entries of an older term are committed by counting replicas"},
+    {"ack_unsynced", "a follower acknowledges entries before they are durable"},
+    {"vote_unsynced", "a vote is given before it is durable"},
+    {"vote_cleared", "a step-down within a term clears the vote"},
+    {"vote_for_shorter_log", "votes do not look at the candidate's log"},
+    {"stamps_from_uptime", "shard time is the leader's uptime"},
+    {"apply_uncommitted", "entries are applied before they are committed"},
+    {"vote_not_written", "the WAL holds terms without votes"},
+    {"corruption_cut", "damage in the middle of a WAL is cut like a torn tail"},
+    {"early_expiry", "leases end after three quarters of their TTL"},
+    {"token_reuse", "some grants get the token of the one before"},
+    {"grant_to_dead", "a waiter is granted after its session or wait is over"},
+    {"barging", "every acquire may pass waiters"},
+    {"retry_applied_twice", "a repeated acquire is executed again"},
+    {"lease_by_name", "an old acquire is told of whatever its session holds"},
+    {"deadline_from_reply", "the client's deadline counts from the answer"},
+    {"deadline_from_retry", "the client's deadline counts from the last repetition"},
+    {"no_drift", "the client's deadline leaves nothing for clocks that differ"},
+    {"lost_untold", "a deadline passes and nobody is told"},
+    {"cancel_untold", "an acquire that timed out is not cancelled at the server"},
+    {"reentrant_trusted", "a reentrant grant is taken at its word while a release is under way"},
 };
 
 const char *plant_active;

@@ -22,3 +22,11 @@ add_executable(belay-sim ${sim_sources} ${PROJECT_SOURCE_DIR}/tests/unit/lock_tw
 set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/unit/lock_twin.c PROPERTIES
   COMPILE_OPTIONS "-Wno-misleading-indentation")
 target_link_libraries(belay-sim PRIVATE belay_planted belay_planted_core)
+
+add_test(NAME sim.seeds COMMAND belay-sim --seeds 1..40 --quiet)
+add_test(NAME sim.calm COMMAND belay-sim --seeds 1..10 --profile calm --quiet)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME sim.plants COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/sim/plants.py
+  $<TARGET_FILE:belay-sim>)
+set_tests_properties(sim.seeds sim.calm sim.plants PROPERTIES LABELS sim TIMEOUT 300)
+set_tests_properties(sim.plants PROPERTIES TIMEOUT 900)

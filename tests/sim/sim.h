@@ -425,6 +425,8 @@ struct check_raft *check_raft_new(struct sim *sim);
 void check_raft_free(struct check_raft *check);
 /* After a node's turn. */
 void check_raft_turn(struct sim *sim, struct sim_node *node);
+/* After a start: what was durable before is there. */
+void check_raft_started(struct sim *sim, struct sim_node *node);
 /* Index of the entry that holds this command first; 0 = none is committed. */
 uint64_t check_raft_index_of(const struct sim *sim, uint16_t shard, uint64_t session,
                              uint64_t number);
