@@ -289,8 +289,10 @@ void lock_renewal_result(struct core *core, uint32_t slot, unsigned result, uint
 
     if (lock->state == LOCK_LOST && result == WIRE_OK) {
         /* The server holds it still, and nobody would renew it: others need not wait for its end.
-         * Not if a lock delay was asked for: that protects what the holder may still be doing. */
-        if (!lock->lock_delay && core->sessions[lock->session].state == SESSION_OPEN)
+         * Not if a lock delay was asked for: that protects what the holder may still be doing. Nor
+         * if a reentrant acquire has found the lease again meanwhile. */
+        if (!lock->lock_delay && core->sessions[lock->session].state == SESSION_OPEN &&
+            lock_by_lease(core, &lock->sent_lease) == NO_SLOT)
             give_back(core, slot, &lock->sent_lease);
     } else if (lock->state == LOCK_HELD && result == WIRE_OK && same) {
         if (lock->ask_ttl_ms != 0)
