@@ -263,6 +263,19 @@ static const struct raft_member *other_of_node(const struct raft_configuration *
     return NULL;
 }
 
+/* A late request, of an id that was replaced since, must not bring that back: whoever still speaks
+ * for the node would have to be silent. */
+static bool has_live_replica(const struct shard *shard, uint16_t node)
+{
+    for (uint32_t i = 0; i < shard->view.peers_count; i++) {
+        const struct raft_peer_view *peer = &shard->view.peers[i];
+
+        if (peer->member.node == node && peer->active)
+            return true;
+    }
+    return false;
+}
+
 /* A node lost a replica (damaged, wiped, or memory durability) and has a new one under a new id.
  * One step per request, each a committed configuration: learner in, old one out, learner to voter.
  * The old one goes before the new one votes, so that no step needs a dead replica's
@@ -274,6 +287,8 @@ void shard_join_request(struct shard *shard, uint16_t node, uint64_t new_replica
     const struct raft_member *old = other_of_node(configuration, node, new_replica);
 
     if (!shard_leads(shard) || node == shard->options->node || !new_replica)
+        return;
+    if (!newcomer && has_live_replica(shard, node))
         return;
     learn_peer(shard, new_replica, node);
     if (!newcomer) {
