@@ -18,6 +18,7 @@ struct truth {
     struct truth_entry *entries; /* [index - 1] */
     uint64_t count, max;
     struct sim_map leaders;  /* term -> replica */
+    struct sim_map votes;    /* (replica, term) -> for whom */
     struct sim_map commands; /* (session, number) -> index */
 };
 
@@ -45,6 +46,7 @@ void check_raft_free(struct check_raft *check)
     for (int s = 0; s < SIM_SHARDS_MAX; s++) {
         free(check->shards[s].entries);
         sim_map_free(&check->shards[s].leaders);
+        sim_map_free(&check->shards[s].votes);
         sim_map_free(&check->shards[s].commands);
     }
     free(check);
@@ -173,6 +175,20 @@ static void note_durable(struct sim *sim, const struct sim_node *node, uint16_t 
     if (entry)
         sim->raft->durable[node->id - 1][s] = (struct durable){
             .replica = shard->replica, .index = entry->index, .checksum = entry->checksum};
+}
+
+void check_raft_sent(struct sim *sim, uint16_t shard, const struct raft_message *message)
+{
+    bool asks = message->kind == RAFT_MSG_VOTE;
+    uint64_t *vote;
+
+    if (!asks && (message->kind != RAFT_MSG_VOTE_REPLY || !(message->flags & RAFT_MSG_GRANTED)))
+        return;
+    vote = sim_map_at(&sim->raft->shards[shard].votes, sim_mix(message->from, message->term));
+    if (*vote && *vote != (asks ? message->from : message->to))
+        sim_fail(sim, "election safety", "s%u: replica %04llx votes twice in term %llu", shard,
+                 (unsigned long long)message->from & 0xffff, (unsigned long long)message->term);
+    *vote = asks ? message->from : message->to;
 }
 
 void check_raft_started(struct sim *sim, struct sim_node *node)

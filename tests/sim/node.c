@@ -99,6 +99,7 @@ static void host_send_raft(void *context, uint16_t shard, uint16_t to,
     struct wire_item *item = peer_item(context, shard, to, WIRE_PEER_RAFT,
                                        sizeof(struct wire_item) + RAFT_MESSAGE_BYTES);
 
+    check_raft_sent(((struct sim_node *)context)->sim, shard, message);
     raft_message_encode(message, (uint8_t *)(item + 1));
 }
 

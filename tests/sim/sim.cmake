@@ -28,5 +28,5 @@ add_test(NAME sim.calm COMMAND belay-sim --seeds 1..10 --profile calm --quiet)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME sim.plants COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/sim/plants.py
   $<TARGET_FILE:belay-sim>)
-set_tests_properties(sim.seeds sim.calm sim.plants PROPERTIES LABELS sim TIMEOUT 300)
-set_tests_properties(sim.plants PROPERTIES TIMEOUT 900)
+set_tests_properties(sim.seeds sim.calm PROPERTIES LABELS sim TIMEOUT 300)
+set_tests_properties(sim.plants PROPERTIES LABELS "sim;long" TIMEOUT 900)

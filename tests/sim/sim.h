@@ -425,6 +425,8 @@ struct check_raft *check_raft_new(struct sim *sim);
 void check_raft_free(struct check_raft *check);
 /* After a node's turn. */
 void check_raft_turn(struct sim *sim, struct sim_node *node);
+/* A message leaves: a replica votes once in a term. */
+void check_raft_sent(struct sim *sim, uint16_t shard, const struct raft_message *message);
 /* After a start: what was durable before is there. */
 void check_raft_started(struct sim *sim, struct sim_node *node);
 /* Index of the entry that holds this command first; 0 = none is committed. */
