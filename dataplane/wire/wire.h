@@ -164,7 +164,8 @@ static_assert(sizeof(struct wire_request) == 40, "wire_request is 40 bytes");
  */
 static inline uint64_t wire_lease_secret(uint64_t drawn, uint64_t number)
 {
-    return (drawn & ~UINT64_C(0xffff)) | (number & 0xffff);
+    /* At the top: the low bits are what tables on both sides hash by. */
+    return (drawn & (UINT64_MAX >> 16)) | number << 48;
 }
 
 /* Opens a session at one shard; idempotent by nonce. Padded so that no answer without a cookie is

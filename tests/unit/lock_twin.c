@@ -613,7 +613,7 @@ static bool held_by_name(struct lock_twin *twin, const struct wire_acquire *acqu
         const struct twin_lease *lease = &twin->leases[i];
         const struct twin_key *key = &twin->resources[lease->resource].key;
         if (lease->session == session &&
-            (lease->terms.secret & 0xffff) == (acquire->request.number & 0xffff) &&
+            lease->terms.secret >> 48 == (acquire->request.number & 0xffff) &&
             key->ns_bytes == acquire->namespace_bytes && key->name_bytes == acquire->name_bytes &&
             memcmp(key->text, acquire->text, (size_t)key->ns_bytes + key->name_bytes) == 0 &&
             (held < 0 || lease->order > twin->leases[held].order)) {

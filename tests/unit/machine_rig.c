@@ -211,7 +211,7 @@ struct wire_acquire *rig_acquire_value(struct machine_rig *rig, uint64_t session
     struct wire_acquire *acquire =
         rig_add(rig, WIRE_OP_ACQUIRE, sizeof(*acquire) + ns_bytes + name_bytes + value_bytes);
     identify(&acquire->request, session, number);
-    acquire->request.drawn = wire_lease_secret(acquire->request.drawn << 16, number);
+    acquire->request.drawn = wire_lease_secret(acquire->request.drawn, number);
     acquire->request.item.flags = ttl_ms == 0 ? WIRE_SESSION_BOUND : 0;
     acquire->ttl_ms = ttl_ms;
     acquire->wait_ms = WIRE_WAIT_FOREVER;

@@ -180,7 +180,7 @@ Test(lock_rules, ten_million_names_leave_nothing, .timeout = 100)
             name[digit--] = (char)('0' + rest % 10);
         }
         number += 2;
-        struct wire_lease_id lease = {.secret = wire_lease_secret(rig.drawn << 16, number - 1)};
+        struct wire_lease_id lease = {.secret = wire_lease_secret(rig.drawn, number - 1)};
         rig_acquire(&rig, session, number - 1, 2, name, 1000)->request.acked_below = number - 1;
         rig_release(&rig, session, number, lease, name)->request.acked_below = number;
         if (i % BATCH == BATCH - 1) {
