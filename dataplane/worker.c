@@ -239,7 +239,7 @@ bool worker_turn(struct worker *worker)
     now_ns = clock_monotonic_ns();
     for (uint32_t i = 0; i < worker->shards_count; i++)
         worked |= shard_turn(&worker->shards[i], now_ns);
-    worker_submit_writes(worker, now_ns);
+    worker_submit_writes(worker);
     packer_flush(&worker->messages);
     port_tx_flush(worker->peers);
     packer_flush(&worker->replies);

@@ -125,7 +125,7 @@ void worker_client_item(struct worker *worker, const struct wire_address *from,
 void worker_peer_item(struct worker *worker, const struct wire_address *from, uint16_t node,
                       const struct wire_item *item, uint64_t now_ns);
 bool worker_take_writes(struct worker *worker, uint64_t now_ns);
-void worker_submit_writes(struct worker *worker, uint64_t now_ns);
+void worker_submit_writes(struct worker *worker);
 bool worker_take_mail(struct worker *worker, uint64_t now_ns);
 void worker_peer_host(struct shard_host *host);
 

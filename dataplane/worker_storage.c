@@ -105,7 +105,7 @@ static void submit(struct worker *worker)
         fail(worker, result, "a write to the WAL could not be submitted");
 }
 
-void worker_submit_writes(struct worker *worker, uint64_t now_ns)
+void worker_submit_writes(struct worker *worker)
 {
     struct wal_usage usage;
 
@@ -124,7 +124,6 @@ void worker_submit_writes(struct worker *worker, uint64_t now_ns)
     } else if (usage.segments_used < usage.segments_count) {
         worker->wal_full_said = false;
     }
-    (void)now_ns;
 }
 
 /* ---- mail ------------------------------------------------------------------------------------ */

@@ -101,22 +101,29 @@ static void all_present_form_one_cluster(void)
     free(nodes);
 }
 
-static void nobody_forms_while_one_is_missing(void)
+/* Nodes 1 and 2 ask until the third's port, where nobody answers, has heard them over and over:
+ * they have had their chance. */
+static void try_two(struct forming_node *nodes)
 {
-    struct forming_node *nodes = calloc(NODES, sizeof *nodes);
     struct port_packet packets[PORT_BURST_MAX];
     int hellos = 0;
 
-    open_nodes(nodes);
     start(&nodes[0]);
     start(&nodes[1]);
-    /* The missing node's port hears both ask, over and over: they have had their chance. */
     while (hellos < 20)
         hellos += (int)port_rx_burst(nodes[2].port, packets, PORT_BURST_MAX);
     atomic_store(&nodes[0].stop, true);
     atomic_store(&nodes[1].stop, true);
     join(&nodes[0]);
     join(&nodes[1]);
+}
+
+static void nobody_forms_while_one_is_missing(void)
+{
+    struct forming_node *nodes = calloc(NODES, sizeof *nodes);
+
+    open_nodes(nodes);
+    try_two(nodes);
     CHECK(nodes[0].result == -ECANCELED);
     CHECK(nodes[1].result == -ECANCELED);
     close_nodes(nodes);
@@ -126,20 +133,11 @@ static void nobody_forms_while_one_is_missing(void)
 static void other_configurations_do_not_form(void)
 {
     struct forming_node *nodes = calloc(NODES, sizeof *nodes);
-    struct port_packet packets[PORT_BURST_MAX];
-    int hellos = 0;
 
     open_nodes(nodes);
     nodes[1].options.shards = 32;
     nodes[2].options.limits.window = 8;
-    start(&nodes[0]);
-    start(&nodes[1]);
-    while (hellos < 20)
-        hellos += (int)port_rx_burst(nodes[2].port, packets, PORT_BURST_MAX);
-    atomic_store(&nodes[0].stop, true);
-    atomic_store(&nodes[1].stop, true);
-    join(&nodes[0]);
-    join(&nodes[1]);
+    try_two(nodes);
     CHECK(nodes[0].result == -ECANCELED && nodes[1].result == -ECANCELED);
     CHECK(nodes[0].formation.nonces[1] == 0);
     close_nodes(nodes);

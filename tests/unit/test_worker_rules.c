@@ -205,7 +205,7 @@ static void write_one(void)
     long_acquire(item);
     worker_client_item(&worker, &from, (const struct wire_item *)item, clock_ns);
     (void)shard_turn(&leader->shard, clock_ns);
-    worker_submit_writes(&worker, clock_ns);
+    worker_submit_writes(&worker);
 }
 
 static void attach_disk(void)
