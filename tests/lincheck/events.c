@@ -32,6 +32,7 @@ static const struct {
     {"acquire-shared", OP_ACQUIRE, OP_SHARED, 1u << MODEL_SHARED_LOCK},
     {"acquire-exclusive", OP_ACQUIRE, OP_EXCLUSIVE, 1u << MODEL_SHARED_LOCK},
     {"convert", OP_CONVERT, 0, 1u << MODEL_SHARED_LOCK},
+    {"query", OP_READ, 0, KINDS_LOCK & ~(1u << MODEL_SEMAPHORE)},
 };
 
 /* One event on its way in. */
@@ -161,6 +162,20 @@ static int take_permits(struct reading *reading, uint32_t datum)
     return 0;
 }
 
+/* A query says something when it ends: how many hold the lock. */
+static int take_holders(struct reading *reading)
+{
+    if (reading->event.said.kind != OP_READ || reading->event.type != EVENT_OK)
+        return 0;
+    uint64_t holders;
+    if (is_nil(reading, reading->parts.holders) ||
+        take_u64(reading, reading->parts.holders, "a query's holders", &holders) < 0 ||
+        holders > UINT32_MAX)
+        return fail(reading, "a query's answer bears holders, a whole number");
+    reading->event.said.holders = (uint32_t)holders;
+    return 0;
+}
+
 /* Details may stand in a map as the value; what stands in the event itself goes first. */
 static void spread_value(struct reading *reading)
 {
@@ -169,8 +184,10 @@ static void spread_value(struct reading *reading)
     const struct {
         const char *name;
         uint32_t *part;
-    } known[] = {{"token", &parts->token},  {"fence", &parts->token}, {"owner", &parts->owner},
-                 {"client", &parts->owner}, {"mode", &parts->mode},   {"permits", &parts->permits}};
+    } known[] = {{"token", &parts->token},    {"fence", &parts->token},
+                 {"owner", &parts->owner},    {"client", &parts->owner},
+                 {"mode", &parts->mode},      {"permits", &parts->permits},
+                 {"holders", &parts->holders}};
     uint32_t name = at(reading, parts->value)->first_child;
     while (name != 0) {
         uint32_t value = at(reading, name)->next;
@@ -231,7 +248,7 @@ static int take_lock(struct reading *reading)
         result = take_permits(reading, parts->permits);
     if (result == 0 && !is_nil(reading, parts->owner))
         result = take_owner(reading);
-    return result;
+    return result < 0 ? result : take_holders(reading);
 }
 
 static int take_cas(struct reading *reading)

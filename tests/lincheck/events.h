@@ -32,7 +32,7 @@ struct loading {
 /* Where an event's parts are in the pool; 0: not there. */
 struct event_parts {
     uint32_t line;
-    uint32_t process, type, f, value, key, token, owner, mode, permits, error, time;
+    uint32_t process, type, f, value, key, token, owner, mode, permits, holders, error, time;
 };
 
 /* Turns the parts into an event, or skips one that is of no client. 0, -EBADMSG, -ENOMEM. */

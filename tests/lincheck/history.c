@@ -100,8 +100,8 @@ static uint32_t *part_by_name(struct event_parts *parts, const struct datum_pool
         {"process", &parts->process}, {"type", &parts->type},       {"f", &parts->f},
         {"value", &parts->value},     {"key", &parts->key},         {"token", &parts->token},
         {"fence", &parts->token},     {"owner", &parts->owner},     {"client", &parts->owner},
-        {"mode", &parts->mode},       {"permits", &parts->permits}, {"error", &parts->error},
-        {"time", &parts->time},
+        {"mode", &parts->mode},       {"permits", &parts->permits}, {"holders", &parts->holders},
+        {"error", &parts->error},     {"time", &parts->time},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (datum_names(pool, name, known[i].name))

@@ -54,6 +54,7 @@ struct history_op {
     uint32_t value; /* read: what came back; write, append: what went in; cas: what must be there */
     uint32_t value_to; /* cas: what is there afterwards */
     uint32_t permits;  /* semaphore: how many, at least 1 */
+    uint32_t holders;  /* query of a lock: how many there were */
     uint8_t kind;      /* enum op_kind */
     uint8_t mode;      /* enum op_mode */
     bool token_known;

@@ -145,8 +145,26 @@ static int step_semaphore(const struct model *model, struct lock_state *lock,
     return add(lock, op->owner, op->permits);
 }
 
+/* Whether a query's answer describes this state: how many hold it, in which mode, and, where only
+ * one can and its token is said, under which. A query changes nothing, so it does not settle a
+ * token that nobody was told of. */
+static int step_query(const struct model *model, const struct lock_state *lock,
+                      const struct history_op *op)
+{
+    if (op->holders != lock->holders_count)
+        return 0;
+    if (model->kind == MODEL_SHARED_LOCK && op->mode != OP_MODE_NONE && op->holders > 0 &&
+        lock->exclusive != (op->mode == OP_EXCLUSIVE ? 1u : 0u))
+        return 0;
+    if (model->kind != MODEL_FENCED_MUTEX || !op->token_known || op->holders == 0)
+        return 1;
+    return lock->token_open ? op->token >= lock->token : op->token == lock->token;
+}
+
 int lock_step(const struct model *model, struct lock_state *lock, const struct history_op *op)
 {
+    if (op->kind == OP_READ)
+        return step_query(model, lock, op);
     bool acquire = op->kind == OP_ACQUIRE;
     switch (model->kind) {
     case MODEL_MUTEX:

@@ -218,13 +218,17 @@ void model_print_state(const struct model *model, uint32_t state, char *text, si
 static void put_lock_op(struct writer *writer, const struct model *model,
                         const struct history_op *op)
 {
-    static const char *const verbs[] = {
-        [OP_ACQUIRE] = "acquire", [OP_RELEASE] = "release", [OP_CONVERT] = "convert to"};
+    static const char *const verbs[] = {[OP_READ] = "query",
+                                        [OP_ACQUIRE] = "acquire",
+                                        [OP_RELEASE] = "release",
+                                        [OP_CONVERT] = "convert to"};
     static const char *const modes[] = {
         [OP_MODE_NONE] = "", [OP_SHARED] = " shared", [OP_EXCLUSIVE] = " exclusive"};
     put(writer, "%s%s", verbs[op->kind], modes[op->mode]);
     if (model->kind == MODEL_SEMAPHORE)
         put(writer, " %u", op->permits);
+    if (op->kind == OP_READ)
+        put(writer, " = %u holders", op->holders);
     if (op->token_known)
         put(writer, " token %" PRIu64, op->token);
 }
@@ -234,6 +238,10 @@ void model_print_op(const struct model *model, const struct history_op *op, char
 {
     struct writer writer = {text, 0, text_bytes};
     text[0] = '\0';
+    if (model_is_lock(model->kind)) {
+        put_lock_op(&writer, model, op);
+        return;
+    }
     switch (op->kind) {
     case OP_READ:
         put(&writer, "read = ");
@@ -252,7 +260,6 @@ void model_print_op(const struct model *model, const struct history_op *op, char
         put(&writer, "%s", op->mismatch ? ": no match" : "");
         break;
     default:
-        put_lock_op(&writer, model, op);
         break;
     }
 }

@@ -104,8 +104,10 @@ static void merge_answer(struct history_op *op, const struct event *answer)
         op->owner = said->owner;
     if (said->key != 0)
         op->key = said->key;
-    if (op->kind == OP_READ)
+    if (op->kind == OP_READ) {
         op->value = said->value;
+        op->holders = said->holders;
+    }
     op->return_line = answer->line;
 }
 

@@ -7,6 +7,7 @@
  *   0?a   process 0 begins to acquire       0!    its operation ends well
  *   0?r   to release                        0-    ... fails
  *   0?c   to convert                        0~    ... ends nobody knows how
+ *   0?q   to query                          0=2   its query ends: 2 holders; 0=1/5: one, token 5
  * A detail stands behind the letter: permits (0?a2), or the mode, s or x (0?cx). An answer may bear
  * a token: 0!5.
  */
@@ -35,7 +36,10 @@ static void put(struct text_writer *writer, const char *format, ...)
 
 static const char *name_of(char letter)
 {
-    return letter == 'a' ? "acquire" : letter == 'r' ? "release" : "convert";
+    return letter == 'a'   ? "acquire"
+           : letter == 'r' ? "release"
+           : letter == 'q' ? "query"
+                           : "convert";
 }
 
 static void put_detail(struct text_writer *writer, const char *detail, size_t length)
@@ -46,6 +50,17 @@ static void put_detail(struct text_writer *writer, const char *detail, size_t le
         put(writer, ",\"mode\":\"%s\"", detail[0] == 's' ? "shared" : "exclusive");
     else
         put(writer, ",\"permits\":%.*s", (int)length, detail);
+}
+
+/* HOLDERS, then s or x for the mode, then /TOKEN. */
+static void put_query(struct text_writer *writer, const char *detail, size_t length)
+{
+    const char *end = detail + length;
+    put(writer, ",\"holders\":%c", *detail++);
+    if (detail < end && *detail != '/')
+        put_detail(writer, detail++, 1);
+    if (detail < end)
+        put(writer, ",\"token\":\"%.*s\"", (int)(end - detail) - 1, detail + 1);
 }
 
 /* From the short form to JSON lines. */
@@ -66,10 +81,13 @@ static void spell_out(const char *events)
         } else {
             put(&writer, "{\"process\":%d,\"type\":\"%s\",\"f\":\"%s\"", process,
                 events[1] == '!'   ? "ok"
+                : events[1] == '=' ? "ok"
                 : events[1] == '-' ? "fail"
                                    : "info",
                 name_of(doing[process]));
-            if (length > 2)
+            if (events[1] == '=')
+                put_query(&writer, detail, length - 2);
+            else if (length > 2)
                 put(&writer, ",\"token\":\"%.*s\"", (int)length - 2, detail);
         }
         put(&writer, "}\n");
@@ -203,6 +221,30 @@ Test(lincheck_models, unanswered_acquires_of_a_fenced_mutex_take_a_token)
     good(MODEL_FENCED_MUTEX, "0?a 0!5 0?r 0! 1?a 1~ 1?r 1!8 2?a 2!9");
     bad(MODEL_FENCED_MUTEX, "0?a 0!5 0?r 0! 1?a 1~ 1?r 1!8 2?a 2!8");
     bad(MODEL_FENCED_MUTEX, "0?a 0!18446744073709551615 0?r 0! 1?a 1~ 1?r 1!");
+}
+
+Test(lincheck_models, queries)
+{
+    good(MODEL_MUTEX, "2?q 2=0 0?a 0! 2?q 2=1 0?r 0! 2?q 2=0");
+    bad(MODEL_MUTEX, "0?a 0! 2?q 2=0 0?r 0!");         /* granted before, not seen */
+    bad(MODEL_MUTEX, "0?a 0! 0?r 0! 2?q 2=1");         /* released before, still seen */
+    good(MODEL_MUTEX, "0?a 0! 2?q 0?r 2=0 0!");        /* between the release's ends */
+    bad(MODEL_MUTEX, "0?a 2?q 2=1 2?q 2=0 0! 0?r 0!"); /* seen, then not: it went backwards */
+    good(MODEL_MUTEX, "0?a 2?q 2=0 2?q 2=1 0! 0?r 0!");
+    good(MODEL_MUTEX, "0?a 0! 2?q 2~ 0?r 0!"); /* one without an answer says nothing */
+    good(MODEL_MUTEX, "0?a 0! 2?q 2- 0?r 0!");
+    good(MODEL_MUTEX, "0?a 0~ 2?q 2=1"); /* shows that the acquire took effect */
+    bad(MODEL_MUTEX, "0?a 0- 2?q 2=1");
+    good(MODEL_REENTRANT_MUTEX, "0?a 0! 0?a 0! 2?q 2=1 0?r 0! 2?q 2=1 0?r 0! 2?q 2=0");
+    good(MODEL_FENCED_MUTEX, "0?a 0!5 2?q 2=1/5 0?r 0! 2?q 2=0");
+    bad(MODEL_FENCED_MUTEX, "0?a 0!5 2?q 2=1/4 0?r 0!");
+    bad(MODEL_FENCED_MUTEX, "0?a 0!5 0?r 1?a 1!6 0! 2?q 2=1/5");
+    good(MODEL_FENCED_MUTEX, "0?a 0!5 0?r 0! 1?a 1~ 2?q 2=1/6");
+    bad(MODEL_FENCED_MUTEX, "0?a 0!5 0?r 0! 1?a 1~ 2?q 2=1/5");
+    good(MODEL_SHARED_LOCK, "0?as 0! 1?as 1! 2?q 2=2s 0?r 0! 2?q 2=1s 1?r 1! 2?q 2=0");
+    bad(MODEL_SHARED_LOCK, "0?as 0! 1?as 1! 2?q 2=1s");
+    bad(MODEL_SHARED_LOCK, "0?as 0! 2?q 2=1x");
+    good(MODEL_SHARED_LOCK, "0?ax 0! 2?q 2=1x");
 }
 
 Test(lincheck_models, shared_lock)
