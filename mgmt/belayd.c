@@ -30,13 +30,61 @@ struct belayd {
     struct config config;
     bool temporary; /* the data directory is ours to remove */
     struct node *node;
-    int signals; /* signalfd of TERM and INT */
+    int signals; /* signalfd of TERM and INT, -1 until they are taken */
     sigset_t signal_set;
     uint64_t watchdog_ns;      /* the service manager wants to hear from us so often; 0 = never */
     uint64_t watchdog_next_ns; /* when it is told again */
     bool announced;            /* READY was sent */
     bool ready;                /* what the service manager was last told */
 };
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static void end_at_once(int number)
+{
+    (void)number;
+    _exit(EXIT_SUCCESS);
+}
+
+/* Until there is anything to put in order: asked to end, it ends, and that is no failure. A look-up
+ * of a name may take long, so signals are not just left pending. */
+static void end_on_signals(void)
+{
+    struct sigaction end = {.sa_handler = end_at_once};
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGINT, &end, NULL);
+}
+
+/* Blocked before any thread or directory is made, so that every thread inherits that and they
+ * arrive here. One that comes while the node starts is seen right after. */
+static int take_signals(struct belayd *belayd)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    if (belayd->signals >= 0) /* taken before */
+        return 0;
+    sigaction(SIGPIPE, &ignore, NULL); /* a peer that went away is a result of write(2) */
+    sigemptyset(&belayd->signal_set);
+    sigaddset(&belayd->signal_set, SIGTERM);
+    sigaddset(&belayd->signal_set, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &belayd->signal_set, NULL) < 0)
+        return -errno;
+    sigaction(SIGTERM, &usual, NULL);
+    sigaction(SIGINT, &usual, NULL);
+    belayd->signals = signalfd(-1, &belayd->signal_set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return belayd->signals < 0 ? -errno : 0;
+}
+
+/* From now on a signal has its default effect: the second one ends the process at once. */
+static void leave_signals(struct belayd *belayd)
+{
+    struct signalfd_siginfo first;
+    ssize_t got = read(belayd->signals, &first, sizeof first);
+    if (got == (ssize_t)sizeof first)
+        journal_write(JOURNAL_INFO, "stopping", "signal=%s from_pid=%u",
+                      first.ssi_signo == SIGINT ? "INT" : "TERM", (unsigned)first.ssi_pid);
+    sigprocmask(SIG_UNBLOCK, &belayd->signal_set, NULL);
+}
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
@@ -59,6 +107,9 @@ static int configure(struct belayd *belayd, struct config_error *error)
         result = config_environment(config, environ, error);
     if (result == 0)
         result = arguments_apply(arguments, config, error);
+    /* In dev mode a directory is about to be made, and has to be removed in any case. */
+    if (result == 0 && arguments->dev && !arguments->check && take_signals(belayd) < 0)
+        return config_fail(error, "signals cannot be received");
     if (result == 0)
         result = arguments->dev ? dev_resolve(config, &belayd->temporary, error)
                                 : config_resolve(config, error);
@@ -74,34 +125,6 @@ static int check(const struct belayd *belayd)
            (unsigned)options->members_count);
     report_memory(stdout, options);
     return ferror(stdout) || fflush(stdout) != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-/* ---- signals --------------------------------------------------------------------------------- */
-
-/* Blocked before any thread is made, so that every thread inherits that and they arrive here. One
- * that comes while the node starts is seen right after. */
-static int take_signals(struct belayd *belayd)
-{
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGPIPE, &ignore, NULL); /* a peer that went away is a result of write(2) */
-    sigemptyset(&belayd->signal_set);
-    sigaddset(&belayd->signal_set, SIGTERM);
-    sigaddset(&belayd->signal_set, SIGINT);
-    if (sigprocmask(SIG_BLOCK, &belayd->signal_set, NULL) < 0)
-        return -errno;
-    belayd->signals = signalfd(-1, &belayd->signal_set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return belayd->signals < 0 ? -errno : 0;
-}
-
-/* From now on a signal has its default effect: the second one ends the process at once. */
-static void leave_signals(struct belayd *belayd)
-{
-    struct signalfd_siginfo first;
-    ssize_t got = read(belayd->signals, &first, sizeof first);
-    if (got == (ssize_t)sizeof first)
-        journal_write(JOURNAL_INFO, "stopping", "signal=%s from_pid=%u",
-                      first.ssi_signo == SIGINT ? "INT" : "TERM", (unsigned)first.ssi_pid);
-    sigprocmask(SIG_UNBLOCK, &belayd->signal_set, NULL);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -209,6 +232,15 @@ static int run(struct belayd *belayd)
     return EXIT_SUCCESS;
 }
 
+static int run_configured(struct belayd *belayd, struct config_error *error)
+{
+    if (configure(belayd, error) < 0) {
+        fprintf(stderr, "belayd: %s\n", error->text);
+        return EXIT_FAILURE;
+    }
+    return belayd->arguments.check ? check(belayd) : run(belayd);
+}
+
 int main(int argument_count, char *argument_words[])
 {
     struct belayd *belayd = calloc(1, sizeof *belayd);
@@ -216,6 +248,7 @@ int main(int argument_count, char *argument_words[])
     if (belayd == NULL)
         return EXIT_FAILURE;
     int code = EXIT_FAILURE;
+    belayd->signals = -1;
     if (arguments_parse(argument_count, argument_words, &belayd->arguments, &error) < 0) {
         fprintf(stderr, "belayd: %s\n", error.text);
         code = EXIT_USAGE;
@@ -223,10 +256,10 @@ int main(int argument_count, char *argument_words[])
         code = fputs(arguments_help, stdout) < 0 || fflush(stdout) != 0;
     } else if (belayd->arguments.version) {
         code = puts("belayd " BELAY_VERSION_STRING) < 0 || fflush(stdout) != 0;
-    } else if (configure(belayd, &error) < 0) {
-        fprintf(stderr, "belayd: %s\n", error.text);
     } else {
-        code = belayd->arguments.check ? check(belayd) : run(belayd);
+        if (!belayd->arguments.check)
+            end_on_signals();
+        code = run_configured(belayd, &error);
     }
     if (belayd->temporary)
         dev_remove(belayd->config.options.data_directory);

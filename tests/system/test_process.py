@@ -52,6 +52,35 @@ def test_sigterm_while_forming():
     equal(cluster[1].terminate(5), 0, "exit code")
 
 
+def test_sigterm_before_anything():
+    """A signal that comes while belayd has not done anything yet: still an ordinary end. It is
+    held up where it writes its first line, to a pipe that is full."""
+    cluster = Cluster(nodes=1)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        try:
+            while True:
+                os.write(writer, b"." * 4096)
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        cluster[1].write_config()
+        process = subprocess.Popen([BELAYD, "--config", cluster[1].config], stderr=writer)
+        os.close(writer)
+
+        def held_up():
+            with open(f"/proc/{process.pid}/syscall", encoding="ascii") as file:
+                words = file.read().split()
+    XX
+        try:
+            wait_until(held_up, 10, "belayd writes its first line")
+            process.send_signal(number)
+            equal(process.wait(10), 0, f"exit code after {number.name}")
+        finally:
+            process.kill()
+            os.close(reader)
+
+
 class NotifySocket:
     """What a service manager would receive."""
 
