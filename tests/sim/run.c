@@ -12,6 +12,25 @@
 
 enum { SETTLE_LOOKS = 600 }; /* of 50 ms */
 
+static const char *const profiles[SIM_PROFILES] = {"calm",       "faults",    "storage",
+                                                   "membership", "elections", "all"};
+
+const char *sim_profile_name(enum sim_profile profile)
+{
+    return profiles[profile];
+}
+
+bool sim_profile_choose(const char *name, enum sim_profile *profile)
+{
+    for (int i = 0; i < SIM_PROFILES; i++) {
+        if (strcmp(profiles[i], name) == 0) {
+            *profile = (enum sim_profile)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- one event ------------------------------------------------------------------------------- */
 
 static void resume_node(struct sim_node *node)

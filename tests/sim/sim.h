@@ -40,7 +40,15 @@ enum {
 
 /* ---- choices --------------------------------------------------------------------------------- */
 
-enum sim_profile { SIM_CALM, SIM_FAULTS, SIM_STORAGE, SIM_MEMBERSHIP, SIM_ALL };
+enum sim_profile {
+    SIM_CALM,
+    SIM_FAULTS,
+    SIM_STORAGE,
+    SIM_MEMBERSHIP,
+    SIM_ELECTIONS,
+    SIM_ALL,
+    SIM_PROFILES
+};
 
 /* Percentages and bounds that one seed lives under; drawn once. */
 struct sim_weather {
@@ -415,6 +423,8 @@ void sim_heal(struct sim *sim);
 
 /* ---- run.c ----------------------------------------------------------------------------------- */
 
+const char *sim_profile_name(enum sim_profile profile);
+bool sim_profile_choose(const char *name, enum sim_profile *profile); /* false: no such profile */
 /* One seed from beginning to end; sim->failed says how. */
 struct sim *sim_run(uint64_t seed, enum sim_profile profile, bool trace);
 void sim_free(struct sim *sim);
