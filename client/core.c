@@ -351,11 +351,13 @@ belay_status core_release(struct core *core, uint64_t now_ns, core_ref ref, uint
         return BELAY_BAD_REQUEST;
     struct core_lock *lock = &core->locks[slot];
     bool lost = lock->state == LOCK_LOST;
+    core->now_ns = max_ns(core->now_ns, now_ns);
     if (lock->uses > 1) {
         lock->uses--;
         return complete_now(core, user, WIRE_OP_RELEASE, lost ? BELAY_LOST : BELAY_OK);
     }
     if (lost) {
+        lock_stopped(core, slot);
         lock_drop(core, slot);
         return complete_now(core, user, WIRE_OP_RELEASE, BELAY_LOST);
     }

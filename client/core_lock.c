@@ -265,21 +265,59 @@ void lock_extend(struct core *core, uint32_t slot, uint64_t basis_ns)
 }
 
 /* A release of a lock that was reported lost, in the background. One that lives with the session is
- * asked for until it is answered: as long as the session lives, nothing else would end it. */
-static void give_back(struct core *core, uint32_t slot, const struct wire_lease_id *lease)
+ * asked for until it is answered: as long as the session lives, nothing else would end it. False:
+ * no record now. */
+static bool give_back(struct core *core, uint32_t slot)
 {
     const struct core_lock *lock = &core->locks[slot];
     uint32_t at = request_new(core, WIRE_OP_RELEASE, core->sessions[lock->session].client);
 
     if (at == NO_SLOT)
-        return;
+        return false;
     struct core_request *request = &core->requests[at];
     request->session = lock->session;
     request->shard = core->sessions[lock->session].shard;
     request->key_tag = lock->key_tag;
     request->bound = lock->ttl_ms == 0;
     request_place(core, at, PLACE_BACKLOG);
-    lock_return(core, at, lease);
+    lock_return(core, at, &lock->lease);
+    return true;
+}
+
+/* A lost lock that the server may go on holding for us. The application has been told and may take
+ * until the deadline to stop: not before that is it given back. */
+static void owe(struct core *core, uint32_t slot, uint64_t deadline_ns)
+{
+    struct core_lock *lock = &core->locks[slot];
+
+    lock->owed = true;
+    lock->deadline_ns = deadline_ns;
+    lock->session_key = core->sessions[lock->session].key;
+    lock_arm(core, slot);
+}
+
+/* What is owed becomes a release, unless the session has ended (and what lived with it too), is
+ * being closed, or a reentrant acquire has found the lease again meanwhile. */
+static void pay(struct core *core, uint32_t slot)
+{
+    struct core_lock *lock = &core->locks[slot];
+    const struct core_session *session = &core->sessions[lock->session];
+
+    if (session->state == SESSION_OPEN && session->key == lock->session_key &&
+        lock_by_lease(core, &lock->lease) == NO_SLOT && !give_back(core, slot)) {
+        lock->deadline_ns = core->now_ns + SOFT_FIRST_NS; /* no record: again soon */
+        lock_arm(core, slot);
+        return;
+    }
+    lock->owed = false;
+    lock_arm(core, slot);
+    lock_try_free(core, slot);
+}
+
+void lock_stopped(struct core *core, uint32_t slot)
+{
+    if (core->locks[slot].owed)
+        pay(core, slot);
 }
 
 void lock_renewal_result(struct core *core, uint32_t slot, unsigned result, uint64_t basis_ns)
@@ -289,11 +327,9 @@ void lock_renewal_result(struct core *core, uint32_t slot, unsigned result, uint
 
     if (lock->state == LOCK_LOST && result == WIRE_OK) {
         /* The server holds it still, and nobody would renew it: others need not wait for its end.
-         * Not if a lock delay was asked for: that protects what the holder may still be doing. Nor
-         * if a reentrant acquire has found the lease again meanwhile. */
-        if (!lock->lock_delay && core->sessions[lock->session].state == SESSION_OPEN &&
-            lock_by_lease(core, &lock->sent_lease) == NO_SLOT)
-            give_back(core, slot, &lock->sent_lease);
+         * Not if a lock delay was asked for: that protects what the holder may still be doing. */
+        if (!lock->lock_delay)
+            owe(core, slot, lock->deadline_ns);
     } else if (lock->state == LOCK_HELD && result == WIRE_OK && same) {
         if (lock->ask_ttl_ms != 0)
             lock->ttl_ms = lock->ask_ttl_ms;
@@ -316,13 +352,15 @@ uint64_t lock_deadline_ns(const struct core *core, uint32_t slot)
 
     if (lock->state != LOCK_HELD)
         return 0;
-    return lock->ttl_ms != 0 ? lock->deadline_ns : core->sessions[lock->session].deadline_ns;
+    return lock->ttl_ms != 0 || lock->forced ? lock->deadline_ns
+                                             : core->sessions[lock->session].deadline_ns;
 }
 
 /* A little before the deadline, so that the caller is told no later than it. */
-static uint64_t loss_ns(const struct core_lock *lock)
+static uint64_t loss_ns(const struct core *core, const struct core_lock *lock)
 {
-    uint64_t margin_ns = min_ns(2 * MS, (uint64_t)lock->ttl_ms * MS / 50);
+    uint64_t ttl_ms = lock->ttl_ms != 0 ? lock->ttl_ms : core->sessions[lock->session].ttl_ms;
+    uint64_t margin_ns = min_ns(2 * MS, ttl_ms * MS / 50);
 
     return lock->deadline_ns > margin_ns ? lock->deadline_ns - margin_ns : 0;
 }
@@ -332,8 +370,10 @@ void lock_arm(struct core *core, uint32_t slot)
     const struct core_lock *lock = &core->locks[slot];
     uint64_t at_ns = UINT64_MAX;
 
-    if (lock->state == LOCK_HELD && lock->ttl_ms != 0) {
-        at_ns = loss_ns(lock);
+    if (lock->owed) {
+        at_ns = lock->deadline_ns;
+    } else if (lock->state == LOCK_HELD && (lock->ttl_ms != 0 || lock->forced)) {
+        at_ns = loss_ns(core, lock);
         if (lock->renewal == RENEWAL_NONE)
             at_ns = min_ns(at_ns, lock->renew_ns);
     }
@@ -344,10 +384,14 @@ void lock_timer(struct core *core, uint32_t slot)
 {
     struct core_lock *lock = &core->locks[slot];
 
-    if (core->now_ns >= loss_ns(lock) && PLANTED(lost_untold))
+    if (lock->owed) {
+        pay(core, slot);
         return;
-    if (core->now_ns >= loss_ns(lock)) {
-        lock_lose(core, slot, BELAY_LOST_DEADLINE);
+    }
+    if (core->now_ns >= loss_ns(core, lock) && PLANTED(lost_untold))
+        return;
+    if (core->now_ns >= loss_ns(core, lock)) {
+        lock_lose(core, slot, lock->forced ? BELAY_LOST_FORCED : BELAY_LOST_DEADLINE);
         return;
     }
     if (core->now_ns >= lock->renew_ns)
@@ -371,7 +415,8 @@ void lock_try_free(struct core *core, uint32_t slot)
 {
     struct core_lock *lock = &core->locks[slot];
 
-    if (lock->state != LOCK_GONE || lock->commands > 0 || lock->renewal == RENEWAL_SENT)
+    if (lock->state != LOCK_GONE || lock->commands > 0 || lock->renewal == RENEWAL_SENT ||
+        lock->owed)
         return;
     lock->state = LOCK_FREE;
     lock->hash_next = core->locks_free;
@@ -394,7 +439,7 @@ void lock_drop(struct core *core, uint32_t slot)
     lock_try_free(core, slot);
 }
 
-void lock_lose(struct core *core, uint32_t slot, belay_lost_reason reason)
+void lock_ended(struct core *core, uint32_t slot, belay_lost_reason reason)
 {
     struct core_lock *lock = &core->locks[slot];
 
@@ -402,6 +447,28 @@ void lock_lose(struct core *core, uint32_t slot, belay_lost_reason reason)
     lock->state = LOCK_LOST;
     core->counts.locks_lost++;
     core->sink.lost(core->sink.context, ref_of(lock->generation, slot), lock->user, reason);
+}
+
+void lock_lose(struct core *core, uint32_t slot, belay_lost_reason reason)
+{
+    struct core_lock *lock = &core->locks[slot];
+    uint64_t deadline_ns = lock_deadline_ns(core, slot);
+
+    lock_ended(core, slot, reason);
+    if (lock->ttl_ms == 0)
+        owe(core, slot, deadline_ns);
+}
+
+void lock_revoke(struct core *core, uint32_t slot)
+{
+    struct core_lock *lock = &core->locks[slot];
+
+    if (lock->ttl_ms == 0 && !lock->forced) {
+        lock->deadline_ns = lock_deadline_ns(core, slot);
+        lock->forced = true;
+        lock_arm(core, slot);
+    }
+    core->sink.revoke(core->sink.context, ref_of(lock->generation, slot), lock->user);
 }
 
 void locks_bound_lose(struct core *core, uint32_t session, belay_lost_reason reason)
@@ -413,8 +480,9 @@ void locks_bound_lose(struct core *core, uint32_t session, belay_lost_reason rea
         next = core->locks[at].held_next;
         if (core->locks[at].ttl_ms != 0)
             continue;
-        lock_lose(core, at, reason);
-        if (reason == BELAY_LOST_DEADLINE) /* the session may yet turn out to be alive */
-            give_back(core, at, &core->locks[at].lease);
+        if (reason == BELAY_LOST_SESSION)
+            lock_ended(core, at, reason);
+        else /* the session may yet turn out to be alive */
+            lock_lose(core, at, reason);
     }
 }

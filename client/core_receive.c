@@ -365,15 +365,14 @@ static void push_lost(struct core *core, uint32_t node, const struct wire_item *
     uint16_t shard = item->shard;
 
     if (slot != NO_SLOT) {
-        const struct core_lock *lock = &core->locks[slot];
         if (!lost->final)
-            core->sink.revoke(core->sink.context, ref_of(lock->generation, slot), lock->user);
+            lock_revoke(core, slot);
         else if (lost->reason == WIRE_DENIED)
-            lock_lose(core, slot, BELAY_LOST_FORCED);
+            lock_ended(core, slot, BELAY_LOST_FORCED);
         else if (lost->reason == WIRE_SESSION_LOST)
-            lock_lose(core, slot, BELAY_LOST_SESSION);
+            lock_ended(core, slot, BELAY_LOST_SESSION);
         else
-            lock_lose(core, slot, BELAY_LOST_EXPIRED);
+            lock_ended(core, slot, BELAY_LOST_EXPIRED);
     }
     if (slot != NO_SLOT || session != NO_SLOT)
         push_ack(core, node, shard, lost->reply.session, 0, &lost->lease);

@@ -369,7 +369,7 @@ void session_renewed(struct core *core, uint32_t at, const struct wire_renewed *
     }
     for (uint32_t held = session->bound > 0 ? session->held.head : NO_SLOT; held != NO_SLOT;
          held = core->locks[held].held_next) {
-        if (core->locks[held].ttl_ms == 0)
+        if (core->locks[held].ttl_ms == 0 && !core->locks[held].forced)
             core->sink.renewed(core->sink.context, ref_of(core->locks[held].generation, held),
                                core->locks[held].user, session->deadline_ns);
     }

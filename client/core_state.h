@@ -187,9 +187,10 @@ struct core_lock {
     struct wire_lease_id sent_lease; /* as in the keepalive under way: that item must not change */
     uint64_t token;
     uint64_t basis_ns;    /* deadline = basis + TTL - drift; only a later basis moves it */
-    uint64_t deadline_ns; /* own TTL only; else the session's counts */
+    uint64_t deadline_ns; /* own TTL, `forced` or `owed`; else the session's counts */
     uint64_t renew_ns;    /* next renewal; UINT64_MAX = none */
     uint64_t user;
+    uint64_t session_key; /* `owed`: moot unless its session is still this one */
     uint32_t generation;
     uint32_t session;
     uint32_t hash_next;
@@ -206,6 +207,13 @@ struct core_lock {
     bool no_renewal;
     bool converting;
     bool lock_delay; /* asked for one: never released behind the caller's back */
+    /* Lives with the session and an operator asks for it: its deadline stays where it was when the
+     * notice came, as the deadline of one that is not renewed any more would. */
+    bool forced;
+    /* LOST or GONE, and the server may hold it still: with the session, until a release, or renewed
+     * too late. The release goes at deadline_ns, by which the holder has stopped, or when it says
+     * so before. */
+    bool owed;
 };
 
 /* ---- the core -------------------------------------------------------------------------------- */
@@ -415,7 +423,14 @@ void lock_return(struct core *core, uint32_t request, const struct wire_lease_id
 void lock_converted(struct core *core, uint32_t request, const struct wire_granted *granted);
 /* The renewal named by a request first sent at basis_ns succeeded. */
 void lock_extend(struct core *core, uint32_t lock, uint64_t basis_ns);
+/* No longer certain to be held: tells the application. The server may hold it still. */
 void lock_lose(struct core *core, uint32_t lock, belay_lost_reason reason);
+/* The same, and the server says that it is over. */
+void lock_ended(struct core *core, uint32_t lock, belay_lost_reason reason);
+/* An operator asks the holder to let go. */
+void lock_revoke(struct core *core, uint32_t lock);
+/* The application has given up a lost lock: if the server may hold it still, it is released now. */
+void lock_stopped(struct core *core, uint32_t lock);
 void lock_drop(struct core *core,
                uint32_t lock); /* no longer held: out of all lists, no callback */
 void lock_unpin(struct core *core, uint32_t lock);    /* one command less names it */

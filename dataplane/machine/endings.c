@@ -103,17 +103,16 @@ void apply_release(struct lock_machine *machine, const struct wire_release *rele
 /* ---- FORCE_RELEASE --------------------------------------------------------------------------- */
 
 /* Asks the holder to let go: its lease is not renewed any more, so it ends by release, or at the
- * deadline it has now; one bound to its session at the session's deadline as of now. */
+ * deadline it has now. One bound to its session has no deadline of its own, and the session's goes
+ * on moving what the holder believes: it lives until the holder, who stops counting on it at the
+ * deadline it knew when asked, gives it up, or until the session is over. The push may be lost, so
+ * whoever asks again has the holder asked again. */
 static void force_ask(struct lock_machine *machine, uint32_t lease)
 {
     struct lease_record *record = lease_change(machine, lease);
-    if (until_has(record->until, LEASE_FORCED)) {
-        return;
-    }
-    WORD_PUT(record->until, record->until | LEASE_FORCED);
-    end_upgrade(machine, lease);
-    if (until_tick(record->until) == TICK_NEVER) {
-        lease_arm(machine, lease, until_tick(session_at(machine, record->session)->until));
+    if (!until_has(record->until, LEASE_FORCED)) {
+        WORD_PUT(record->until, record->until | LEASE_FORCED);
+        end_upgrade(machine, lease);
     }
     push_lost(machine, lease, WIRE_DENIED, false);
 }

@@ -57,7 +57,7 @@ enum lease_flags {
 struct lease_record {
     uint64_t secret;  /* half of the lease id; the slot is the other */
     uint64_t token;   /* (peek) */
-    uint64_t until;   /* (peek) TICK_NEVER: bound and not forced, no timer */
+    uint64_t until;   /* (peek) TICK_NEVER: bound, no timer */
     uint64_t armed;   /* arming sequence of its timer */
     uint32_t ttl_ms;  /* 0: bound */
     uint32_t session; /* (peek) NONE: its session is over, it lives on until its own TTL */

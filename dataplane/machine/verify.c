@@ -32,7 +32,7 @@ static const char *lease_fields(const struct lock_machine *machine,
     REQUIRE((record->until & 0xffff & ~known) == 0, "a lease has unknown flags");
     REQUIRE(tick == TICK_NEVER || tick < TIMERS_TICK_END, "a lease's deadline is out of range");
     REQUIRE(bound == (record->ttl_ms == 0), "a lease is bound and has a TTL, or neither");
-    REQUIRE((tick == TICK_NEVER) == (bound && !until_has(record->until, LEASE_FORCED)),
+    REQUIRE((tick == TICK_NEVER) == bound,
             "a lease lacks its deadline, or has one it should not have");
     REQUIRE(!bound || record->session != NONE, "a bound lease has no session");
     REQUIRE(is_live(machine, SLAB_RESOURCES, record->resource), "a lease's resource is not live");

@@ -31,19 +31,16 @@ void check_locks_free(struct check_locks *check)
     free(check);
 }
 
-/* A lock without a TTL of its own whose release was forced: the server lets it end when the session
- * would have ended then, while every keepalive goes on moving the client's deadline. */
-static bool excused(const struct sim *sim, const struct sim_belief *belief)
-{
-    uint64_t forced_ns = sim->locks->forced_ns[belief->name];
-
-    return belief->session_bound && forced_ns && sim->now_ns - forced_ns < 20 * SIM_SECOND;
-}
-
 bool check_locks_live(const struct sim *sim, const struct sim_belief *belief)
 {
-    return belief->used && !excused(sim, belief) && !belief->lost && !belief->released &&
+    return belief->used && !belief->lost && !belief->released &&
            sim->now_ns + SLACK_NS < belief->until_ns;
+}
+
+/* Whoever is told of a loss has until its deadline to stop: `lost` comes as soon as it is known. */
+static bool may_act(const struct sim *sim, const struct sim_belief *belief)
+{
+    return belief->used && !belief->released && sim->now_ns + SLACK_NS < belief->until_ns;
 }
 
 static void judge_exclusion(struct sim *sim, const struct sim_core *core,
@@ -53,7 +50,8 @@ static void judge_exclusion(struct sim *sim, const struct sim_core *core,
         for (int i = 0; i < SIM_LOCKS_MAX; i++) {
             const struct sim_belief *other = &sim->cores[c].beliefs[i];
 
-            if (other == belief || other->name != belief->name || !check_locks_live(sim, other) ||
+            if (other == belief || other->name != belief->name || !may_act(sim, other) ||
+                other->lease.secret == belief->lease.secret || /* found again by a reentrant one */
                 (other->mode == WIRE_SHARED && belief->mode == WIRE_SHARED))
                 continue;
             sim_fail(sim, "exclusion",

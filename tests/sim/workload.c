@@ -346,13 +346,12 @@ static void look_at_lock(struct sim_core *core, struct sim_belief *belief)
 {
     struct core_lock_info info;
 
-    if (!core_lock_info(core->core, belief->lock, &info))
+    if (belief->lost || !core_lock_info(core->core, belief->lock, &info))
         return;
     belief->lease = info.lease;
     belief->token = info.token;
     if (!belief->converting)
         belief->mode = info.mode;
-    belief->session_bound = info.ttl_ms == 0;
     belief->deadline_ns = info.deadline_ns;
     belief->until_ns = info.deadline_ns ? sim_clock_true(core->sim, &core->clock, info.deadline_ns)
                                         : core->sim->now_ns;
@@ -451,8 +450,7 @@ void sim_agents_said(struct sim_core *core, const struct sim_said *said)
                   core->sim->names[belief->name], said->reason);
         check_locks_lost(core->sim, core, belief, said->reason);
         belief->lost = true;
-        belief->deadline_ns = 0;
-        belief->until_ns = core->sim->now_ns;
+        belief->deadline_ns = 0; /* but it may go on until `until_ns` before it has stopped */
         break;
     case SIM_SAID_RENEWED:
         if (!belief || belief->lost)

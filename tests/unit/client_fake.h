@@ -57,6 +57,7 @@ struct fake_lease {
     uint8_t mode;
     bool alive;
     bool pushed; /* granted after a wait */
+    bool forced; /* its holder was asked to let go */
     char name[64];
 };
 

@@ -279,6 +279,7 @@ void fake_force(struct fake *f, const char *name, bool final)
     struct fake_lease *lease = fake_lease(f, name);
 
     MUST(lease != NULL);
+    lease->forced = true;
     push_lost(f, lease, WIRE_DENIED, final);
     if (final)
         end_lease(f, lease, f->now_ns);
@@ -388,7 +389,8 @@ static void do_renewals(struct fake *f, uint8_t node, struct fake_session *sessi
     renewed->count = renew->count;
     for (uint16_t i = 0; i < renew->count; i++) {
         struct fake_lease *lease = fake_by_secret(f, renew->renewals[i].lease.secret);
-        bool held = lease != NULL && lease->alive && lease->key_tag == renew->renewals[i].key_tag;
+        bool held = lease != NULL && lease->alive && !lease->forced &&
+                    lease->key_tag == renew->renewals[i].key_tag;
         if (held && lease->ttl_ms != 0) {
             uint32_t ttl_ms = renew->renewals[i].ttl_ms;
             lease->deadline_ns = f->now_ns + (ttl_ms != 0 ? ttl_ms : lease->ttl_ms) * FAKE_MS;
@@ -501,7 +503,7 @@ static void do_convert(struct fake *f, uint8_t node, const struct wire_convert *
     struct fake_lease *lease = fake_by_secret(f, convert->lease.secret);
     struct wire_reply lost = plain(&convert->request, WIRE_LOST);
 
-    if (lease == NULL || !lease->alive) {
+    if (lease == NULL || !lease->alive || lease->forced) {
         store(f, convert->request.session, convert->request.number, &lost);
         fake_reply(f, node, &lost);
         return;

@@ -290,15 +290,12 @@ static void do_force(struct lock_twin *twin, const struct wire_named *named,
         next = holder_before(twin, resource, lease->order);
         if (named->request.item.flags & WIRE_NOW) {
             remove_lease(twin, at, FORCED, true);
-        } else if (!lease_gone(twin, lease) && !lease->forced) {
+        } else if (!lease_gone(twin, lease)) {
             lease->forced = true;
             foreach (i, TWIN_WAITERS_MAX, twin->waiters) {
                 if (twin->waiters[i].lease == at) {
                     end_wait(twin, i, WIRE_LOST);
                 }
-            }
-            if (lease->timer.tick == NEVER) {
-                arm(twin, &lease->timer, twin->sessions[lease->session].timer.tick);
             }
             push_lost(twin, at, WIRE_DENIED, 0);
         }

@@ -301,6 +301,119 @@ Test(leases, a_bound_lock_that_was_lost_is_released)
     fake_free(f);
 }
 
+/* ---- a bound lock that the server keeps ------------------------------------------------------ */
+
+/* Bound, held by client 0 and wanted by client 1, both with sessions of their own. */
+static core_ref bound_and_wanted(struct fake *f)
+{
+    core_ref lock = fake_acquire(f, "{s}bound", 0, 1);
+    struct core_acquire acquire = fake_lock("{s}bound", 60000, UINT64_MAX);
+
+    cr_assert_eq(core_acquire(f->core, f->now_ns, 1, &acquire, 2, NULL), BELAY_OK);
+    core_flush(f->core);
+    fake_run(f, 1000);
+    cr_assert_eq(fake_waiters(f), 1);
+    return lock;
+}
+
+static void two_clients(struct fake *f)
+{
+    f->options.clients_count = 2;
+}
+
+/* The other one has it, not before `deadline_ns` of the lost one, and soon after. */
+static void passes_on_at(struct fake *f, uint64_t deadline_ns)
+{
+    fake_run_until(f, deadline_ns - 1);
+    cr_assert_eq(fake_sent_ops(f, WIRE_OP_RELEASE), 0, "told; now it has until its deadline");
+    cr_assert_null(fake_completion(f, 2));
+    fake_run_until(f, deadline_ns + 50 * FAKE_MS);
+    const struct fake_completion *done = fake_completion(f, 2);
+    cr_assert(done != NULL && done->status == BELAY_OK);
+    cr_assert(f->sessions[0].alive && f->sessions[1].alive);
+}
+
+/* Asked to let go: keepalives no longer move the deadline. Told at it, and then given back. */
+Test(leases, a_forced_bound_lock_ends_at_the_deadline_it_had)
+{
+    struct fake *f = fake_new(two_clients);
+    core_ref lock = bound_and_wanted(f);
+
+    fake_force(f, "{s}bound", false);
+    fake_run(f, 10);
+    uint64_t deadline_ns = info_of(f, lock).deadline_ns;
+    f->renewed_deadline_ns = 0;
+    fake_run(f, 5000);
+    cr_assert_gt(fake_sent_ops(f, WIRE_OP_KEEPALIVE), 1);
+    cr_assert_eq(info_of(f, lock).deadline_ns, deadline_ns);
+    cr_assert_eq(f->renewed_deadline_ns, 0);
+    fake_force(f, "{s}bound", false); /* asked again: of the same deadline */
+    passes_on_at(f, deadline_ns);
+    cr_assert(f->revokes_count == 2 && f->losses_count == 1);
+    cr_assert(f->losses[0].lock == lock && f->losses[0].reason == BELAY_LOST_FORCED);
+    cr_assert_leq(f->losses[0].at_ns, deadline_ns);
+    cr_assert_geq(f->losses[0].at_ns + 3 * FAKE_MS, deadline_ns);
+    fake_free(f);
+}
+
+/* Nobody told us, and a renewal is refused: lost, while the server holds it as long as the session
+ * lives. Given back at the deadline, or as soon as the application says that it has stopped. */
+Test(leases, a_bound_lock_whose_renewal_was_refused)
+{
+    enum { KEEP, FORGET, RELEASE, WAYS };
+
+    for (int way = 0; way < WAYS; way++) {
+        struct fake *f = fake_new(two_clients);
+        core_ref lock = bound_and_wanted(f);
+        f->mute_pushes = true;
+        fake_force(f, "{s}bound", false);
+        f->mute_pushes = false;
+        uint64_t deadline_ns = info_of(f, lock).deadline_ns;
+        cr_assert_eq(core_renew(f->core, f->now_ns, lock, 3, NULL), BELAY_OK);
+        const struct fake_completion *done = fake_wait(f, 3, 1000);
+        cr_assert(done != NULL && done->status == BELAY_LOST && f->revokes_count == 0);
+        cr_assert(f->losses_count == 1 && f->losses[0].reason == BELAY_LOST_EXPIRED);
+        if (way == FORGET)
+            core_forget(f->core, lock);
+        if (way == RELEASE) {
+            cr_assert_eq(core_release(f->core, f->now_ns, lock, 4, NULL), BELAY_OK);
+            cr_assert_eq(fake_completion(f, 4)->status, BELAY_LOST);
+            done = fake_wait(f, 2, 10);
+            cr_assert(done != NULL && done->status == BELAY_OK);
+        } else {
+            passes_on_at(f, deadline_ns);
+        }
+        struct core_counts counts;
+        core_counts(f->core, &counts);
+        cr_assert_eq(counts.locks, way == KEEP ? 2 : 1);
+        fake_free(f);
+    }
+}
+
+/* The session ended before the deadline did, and with it the lock: there is nothing to give back,
+ * and the next session has nothing to do with it. */
+Test(leases, a_lost_bound_lock_ends_with_its_session)
+{
+    struct fake *f = fake_new(two_clients);
+    core_ref lock = bound_and_wanted(f);
+
+    fake_lease(f, "{s}bound")->forced = true;
+    cr_assert_eq(core_renew(f->core, f->now_ns, lock, 3, NULL), BELAY_OK);
+    cr_assert_not_null(fake_wait(f, 3, 1000));
+    f->check_safety = false;
+    fake_lose_sessions(f);
+    fake_run(f, 4000);
+    cr_assert_neq(fake_acquire(f, "{s}other", 60000, 4), 0, "in the next session");
+    fake_run(f, 20000);
+    cr_assert_eq(fake_sent_ops(f, WIRE_OP_RELEASE), 0);
+    cr_assert_eq(f->losses_count, 1);
+    core_forget(f->core, lock);
+    struct core_counts counts;
+    core_counts(f->core, &counts);
+    cr_assert_eq(counts.locks, 2, "the other one, and what client 1 was granted");
+    fake_free(f);
+}
+
 /* redisson#7272: release and renewal cross; the TTL never grows after the release. */
 Test(leases, release_races_with_a_renewal)
 {
