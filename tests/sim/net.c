@@ -47,14 +47,42 @@ static void deliver(struct sim *sim, const struct sim_packet *packet, uint64_t a
                    copy);
 }
 
-static uint64_t delay(struct sim *sim)
+/* Between two nodes more can be in the way. */
+static uint64_t peer_delay(struct sim *sim, uint32_t from, uint32_t to)
+{
+    uint64_t delay_ns = 0;
+
+    if (sim->now_ns < sim->storm_until_ns && sim_chance(sim, 300))
+        delay_ns = sim_below(sim, sim->storm_delay_ns);
+    if (sim->now_ns + delay_ns < sim->clogged_until_ns[from][to])
+        delay_ns = sim->clogged_until_ns[from][to] - sim->now_ns;
+    return delay_ns;
+}
+
+static uint64_t delay(struct sim *sim, const struct sim_packet *packet)
 {
     const struct sim_weather *weather = &sim->weather;
     uint64_t delay_ns = weather->delay_ns + sim_below(sim, weather->delay_spread_ns + 1);
 
     if (!sim->healed && sim_chance(sim, weather->spike_permille))
         delay_ns += sim_below(sim, weather->spike_ns + 1);
+    if (!sim->healed && packet->from.ip[14] == 0 && packet->to.ip[14] == 0)
+        delay_ns += peer_delay(sim, place_of(&packet->from), place_of(&packet->to));
     return delay_ns;
+}
+
+static void packet_again(struct sim *sim, const struct sim_packet *packet)
+{
+    deliver(sim, packet, sim->now_ns + delay(sim, packet));
+}
+
+static bool is_lost(struct sim *sim, const struct sim_packet *packet)
+{
+    uint32_t permille = sim->weather.loss_permille;
+
+    if (sim->now_ns < sim->storm_until_ns && packet->from.ip[14] == 0 && packet->to.ip[14] == 0)
+        permille += 100;
+    return sim_chance(sim, permille);
 }
 
 static void keep_old(struct sim *sim, const struct sim_packet *packet)
@@ -76,7 +104,9 @@ void sim_net_send(struct sim *sim, const struct wire_address *from, const struct
     assert(length <= sizeof packet.bytes);
     memcpy(packet.bytes, bytes, length);
     sim->packets++;
-    if (sim->cut[place_of(from)][place_of(to)])
+    if (sim->cut[place_of(from)][place_of(to)] ||
+        (from->ip[14] == 0 && to->ip[14] == 0 &&
+         sim_figure8_blocks(sim, place_of(from), place_of(to))))
         return;
     if (!sim->healed) {
         if (sim_chance(sim, weather->stale_permille))
@@ -84,14 +114,14 @@ void sim_net_send(struct sim *sim, const struct wire_address *from, const struct
         if (sim_chance(sim, weather->stale_permille) && sim->old_next) {
             uint32_t kept = sim->old_next < 32 ? sim->old_next : 32;
 
-            deliver(sim, sim->old[sim_below(sim, kept)], sim->now_ns + delay(sim));
+            packet_again(sim, sim->old[sim_below(sim, kept)]);
         }
-        if (sim_chance(sim, weather->loss_permille))
+        if (is_lost(sim, &packet))
             return;
         if (sim_chance(sim, weather->double_permille))
-            deliver(sim, &packet, sim->now_ns + delay(sim));
+            deliver(sim, &packet, sim->now_ns + delay(sim, &packet));
     }
-    deliver(sim, &packet, sim->now_ns + delay(sim));
+    deliver(sim, &packet, sim->now_ns + delay(sim, &packet));
 }
 
 void sim_net_heal(struct sim *sim)

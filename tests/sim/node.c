@@ -100,17 +100,26 @@ static void host_send_raft(void *context, uint16_t shard, uint16_t to,
                                        sizeof(struct wire_item) + RAFT_MESSAGE_BYTES);
 
     check_raft_sent(((struct sim_node *)context)->sim, shard, message);
+    if (message->kind == RAFT_MSG_VOTE_REPLY && (message->flags & RAFT_MSG_GRANTED))
+        sim_voted(context);
     raft_message_encode(message, (uint8_t *)(item + 1));
 }
 
 static void host_send_ship(void *context, uint16_t shard, uint16_t to, const struct wire_ship *ship,
                            const uint8_t *bytes, size_t length)
 {
-    struct wire_ship *item = peer_item(context, shard, to, WIRE_PEER_SHIP, sizeof *ship + length);
-    struct wire_item head = item->item;
+    struct sim_node *node = context;
+    struct wire_item head;
+    struct wire_ship *item;
 
+    length = sim_figure8_ship(node->sim, node, shard, ship->position, length);
+    if (!length)
+        return;
+    item = peer_item(context, shard, to, WIRE_PEER_SHIP, sizeof *ship + wire_pad8(length));
+    head = item->item;
     *item = *ship;
     item->item = head;
+    item->length = (uint32_t)length;
     memcpy(item + 1, bytes, length);
 }
 
@@ -427,6 +436,8 @@ static bool finish_turn(struct sim_node *node)
         return false;
     relieve(node);
     flush_out(node);
+    if (dies_here(node, SIM_CRASH_AFTER_VOTE, "right after a vote"))
+        return false;
     return !(writes && dies_here(node, SIM_CRASH_AFTER_SEND, "with a write in flight, all sent"));
 }
 
@@ -449,6 +460,9 @@ void sim_node_turn(struct sim_node *node)
     check_raft_turn(sim, node);
     check_state_turn(sim, node);
     if (!finish_turn(node))
+        return;
+    sim_figure8_turn(sim, node);
+    if (!node->up)
         return;
     if (more) {
         sim_node_wake(node, sim->now_ns + 10 * SIM_US);

@@ -93,8 +93,8 @@ static void agent_event(struct sim *sim, const struct sim_event *event)
     struct sim_core *core = &sim->cores[event->who];
 
     sim_agent_step(core, (uint32_t)event->detail);
-    (void)sim_post(sim, sim->now_ns + 2 * SIM_MS + sim_below(sim, 120 * SIM_MS), SIM_EV_AGENT,
-                   event->who, event->epoch, event->detail, NULL);
+    (void)sim_post(sim, sim->now_ns + 2 * SIM_MS + sim_below(sim, sim->weather.think_ns),
+                   SIM_EV_AGENT, event->who, event->epoch, event->detail, NULL);
 }
 
 static void core_event(struct sim *sim, struct sim_event *event)
@@ -127,7 +127,8 @@ static void fault_event(struct sim *sim)
 {
     if (sim->healed)
         return;
-    sim_fault(sim);
+    if (sim->figure8.stage == FIGURE8_NOT)
+        sim_fault(sim);
     (void)sim_post(sim, sim->now_ns + sim_below(sim, 2 * sim->weather.fault_gap_ns), SIM_EV_FAULT,
                    0, 0, 0, NULL);
 }
@@ -152,6 +153,9 @@ static void step(struct sim *sim, struct sim_event *event)
         break;
     case SIM_EV_FAULT:
         fault_event(sim);
+        break;
+    case SIM_EV_STORM:
+        sim_storm(sim);
         break;
     case SIM_EV_HEAL_LINK:
         sim->cut[event->who][event->detail] = false;
@@ -200,7 +204,7 @@ static struct sim *sim_new(uint64_t seed, enum sim_profile profile, bool trace)
     sim->trace = trace;
     sim->now_ns = SIM_MS;
     sim_weather_draw(sim);
-    sim->nodes_count = sim_chance(sim, 150) ? 5 : 3;
+    sim->nodes_count = sim_chance(sim, sim->weather.elections ? 500 : 150) ? 5 : 3;
     sim->shards = (uint16_t)(2 + sim_below(sim, SIM_SHARDS_MAX - 1));
     sim->cores_count = SIM_CORES_MAX;
     sim->agents_count = 1 + (uint32_t)sim_below(sim, SIM_AGENTS_MAX);

@@ -36,6 +36,7 @@ enum {
     SIM_INBOX_MAX = 512, /* datagrams that wait at one paused process */
     SIM_SNAPSHOTS_KEPT = 2,
     SIM_CLUSTER_ID = 77,
+    SIM_FAULTS_MAX = 32, /* kinds of faults */
 };
 
 /* ---- choices --------------------------------------------------------------------------------- */
@@ -58,7 +59,10 @@ struct sim_weather {
     uint32_t stale_permille; /* an old datagram is delivered again, late */
     int32_t rate_ppm;        /* clocks run at 1 +- this */
     uint64_t fault_gap_ns;   /* mean time between faults; 0 = none */
-    bool storage, membership, process, network;
+    uint64_t think_ns;       /* a client's mean time between two ideas */
+    uint32_t reads_permille;
+    bool storage;   /* starts are interrupted */
+    bool elections; /* leaders fall all the time */
 };
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
@@ -83,6 +87,7 @@ enum sim_event_kind {
     SIM_EV_CORE_RESUME,
     SIM_EV_AGENT,
     SIM_EV_FAULT,
+    SIM_EV_STORM,
     SIM_EV_HEAL_LINK,
 };
 
@@ -150,7 +155,8 @@ enum sim_crash_point {
     SIM_CRASH_BEFORE_WRITE,
     SIM_CRASH_BEFORE_SEND,
     SIM_CRASH_AFTER_SEND,
-    SIM_CRASH_AFTER_WRITE
+    SIM_CRASH_AFTER_WRITE,
+    SIM_CRASH_AFTER_VOTE
 };
 
 enum sim_job_stage { SIM_JOB_IDLE, SIM_JOB_FETCH, SIM_JOB_BEGIN, SIM_JOB_BLOCKS, SIM_JOB_END };
@@ -285,6 +291,26 @@ struct sim_core {
     uint32_t said_count;
 };
 
+/* ---- figure 8 of the Raft paper (figure8.c) ---------------------------------------------------
+ */
+
+enum sim_figure8_stage {
+    FIGURE8_NOT,
+    FIGURE8_LONELY,   /* b: the first leader appends what nobody else gets */
+    FIGURE8_SECOND,   /* c: another one leads, appends its own, and falls */
+    FIGURE8_RETURNED, /* d: the first leads again and ships its old entries, not its new one */
+    FIGURE8_JUDGED,   /* e: it falls; the second, back, must win and replace them */
+};
+
+struct sim_figure8 {
+    enum sim_figure8_stage stage;
+    uint16_t shard;
+    uint16_t first, second; /* nodes; second 0 = not yet */
+    uint64_t index;         /* last entry that the first one appended alone */
+    uint64_t seen_ns;       /* when a majority had that entry; 0 = not yet */
+    uint64_t until_ns;
+};
+
 /* ---- the world ------------------------------------------------------------------------------- */
 
 struct check_raft;
@@ -309,6 +335,10 @@ struct sim {
     bool cut[SIM_NODES_MAX + SIM_CORES_MAX][SIM_NODES_MAX + SIM_CORES_MAX]; /* [from][to] */
     struct sim_packet *old[32]; /* to be delivered again */
     uint32_t old_next;
+    uint64_t clogged_until_ns[SIM_NODES_MAX][SIM_NODES_MAX];
+    uint64_t storm_until_ns, storm_delay_ns;
+    struct sim_figure8 figure8;
+    uint32_t fault_weights[SIM_FAULTS_MAX], fault_weights_sum;
     bool healed;   /* the last part: no more faults, everything must settle */
     bool draining; /* agents start nothing new */
     bool failed;
@@ -418,7 +448,16 @@ bool sim_agents_idle(const struct sim_core *core);
 /* ---- faults.c -------------------------------------------------------------------------------- */
 
 void sim_weather_draw(struct sim *sim);
+void sim_faults_draw(struct sim *sim);
 void sim_fault(struct sim *sim);
+void sim_storm(struct sim *sim);
+void sim_voted(struct sim_node *node);
+/* After a node's turn. */
+void sim_figure8_turn(struct sim *sim, struct sim_node *node);
+bool sim_figure8_blocks(const struct sim *sim, uint32_t from, uint32_t to);
+/* How many of these shipped bytes get through. */
+size_t sim_figure8_ship(const struct sim *sim, const struct sim_node *node, uint16_t shard,
+                        uint64_t position, size_t length);
 void sim_heal(struct sim *sim);
 
 /* ---- run.c ----------------------------------------------------------------------------------- */

@@ -328,7 +328,7 @@ void sim_agent_step(struct sim_core *core, uint32_t agent)
     } else if (sim->draining || count_asks(core, agent) >= 4 || core->closing[agent]) {
         if (!sim->draining && sim_chance(sim, 100))
             do_cancel(core, agent);
-    } else if (sim_chance(sim, 200)) {
+    } else if (sim_chance(sim, sim->weather.reads_permille)) {
         do_read(core, agent);
     } else if (sim_chance(sim, 15)) {
         do_force(core, agent);
