@@ -84,7 +84,8 @@ typedef enum belay_lost_reason {
  * deadline, on the client's thread: do not block in it and do not call blocking functions. */
 typedef void (*belay_lost_fn)(void *context, belay_lock *lock, belay_lost_reason reason);
 
-/* An operator asks the holder to let go (force-release); the lock is still held. */
+/* An operator asks the holder to let go (force-release); the lock is still held, until a deadline
+ * that does not move any more. May be called more than once for a lock. */
 typedef void (*belay_revoke_fn)(void *context, belay_lock *lock);
 
 typedef struct belay_client_options {

@@ -373,8 +373,12 @@ Test(leases, a_bound_lock_whose_renewal_was_refused)
         const struct fake_completion *done = fake_wait(f, 3, 1000);
         cr_assert(done != NULL && done->status == BELAY_LOST && f->revokes_count == 0);
         cr_assert(f->losses_count == 1 && f->losses[0].reason == BELAY_LOST_EXPIRED);
-        if (way == FORGET)
+        struct core_counts counts;
+        if (way == FORGET) {
             core_forget(f->core, lock);
+            core_counts(f->core, &counts);
+            cr_assert_eq(counts.locks, 1, "its record stays for what is still to be done");
+        }
         if (way == RELEASE) {
             cr_assert_eq(core_release(f->core, f->now_ns, lock, 4, NULL), BELAY_OK);
             cr_assert_eq(fake_completion(f, 4)->status, BELAY_LOST);
@@ -383,7 +387,6 @@ Test(leases, a_bound_lock_whose_renewal_was_refused)
         } else {
             passes_on_at(f, deadline_ns);
         }
-        struct core_counts counts;
         core_counts(f->core, &counts);
         cr_assert_eq(counts.locks, way == KEEP ? 2 : 1);
         fake_free(f);
@@ -411,6 +414,69 @@ Test(leases, a_lost_bound_lock_ends_with_its_session)
     struct core_counts counts;
     core_counts(f->core, &counts);
     cr_assert_eq(counts.locks, 2, "the other one, and what client 1 was granted");
+    fake_free(f);
+}
+
+/* What was lost is found again by a reentrant acquire: then it is not given back. */
+Test(leases, a_lost_bound_lock_that_was_found_again)
+{
+    struct fake *f = fake_new(NULL);
+    core_ref lock = fake_acquire(f, "{s}bound", 0, 1);
+    struct core_acquire again = fake_lock("{s}bound", 0, UINT64_MAX);
+
+    fake_lease(f, "{s}bound")->forced = true;
+    cr_assert_eq(core_renew(f->core, f->now_ns, lock, 2, NULL), BELAY_OK);
+    cr_assert_not_null(fake_wait(f, 2, 1000));
+    cr_assert_eq(f->losses_count, 1);
+    fake_lease(f, "{s}bound")->forced = false;
+    again.flags |= WIRE_REENTRANT;
+    core_ref found = lock_with(f, again, 3);
+    cr_assert(found != lock && !fake_completion(f, 3)->shared_lock);
+    core_release(f->core, f->now_ns, lock, 4, NULL);
+    fake_run(f, 30000);
+    cr_assert_eq(fake_sent_ops(f, WIRE_OP_RELEASE), 0);
+    cr_assert_neq(info_of(f, found).deadline_ns, 0);
+    fake_free(f);
+}
+
+static struct wire_renewed late_renewal; /* as the answer to the last keepalive would be */
+
+static bool keep_from_server(struct fake *f, uint8_t node, const struct wire_item *item)
+{
+    const struct wire_request *request = (const struct wire_request *)item;
+
+    (void)f;
+    (void)node;
+    if (item->op == WIRE_OP_KEEPALIVE)
+        late_renewal = (struct wire_renewed){
+            .reply = {.item = {.bytes = sizeof(late_renewal) + 8, .op = WIRE_OP_KEEPALIVE},
+                      .session = request->session,
+                      .number = request->number},
+            .count = 1};
+    return swallowing;
+}
+
+/* The loss is told two milliseconds before the deadline. A renewal that succeeds in between does
+ * not shorten what the holder was promised. */
+Test(leases, a_late_renewal_is_not_given_back_before_the_deadline)
+{
+    struct fake *f = fake_new(NULL);
+    core_ref lock = fake_acquire(f, "{s}own", 3000, 1);
+    uint64_t deadline_ns = info_of(f, lock).deadline_ns;
+    _Alignas(8) uint8_t item[sizeof(late_renewal) + 8] = {0}; /* result OK */
+
+    swallowing = true;
+    f->hook = keep_from_server;
+    fake_run_until(f, deadline_ns - 3 * FAKE_MS / 2);
+    cr_assert_eq(f->losses_count, 1);
+    swallowing = false;
+    memcpy(item, &late_renewal, sizeof(late_renewal));
+    fake_reply(f, 0, item);
+    fake_run_until(f, deadline_ns - 1);
+    cr_assert_eq(fake_sent_ops(f, WIRE_OP_RELEASE), 0);
+    fake_run_until(f, deadline_ns + 5 * FAKE_MS);
+    cr_assert_geq(fake_sent_ops(f, WIRE_OP_RELEASE), 1);
+    cr_assert_null(fake_lease(f, "{s}own"));
     fake_free(f);
 }
 
