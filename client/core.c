@@ -98,7 +98,7 @@ static struct core *lay_out(struct layout *layout, const struct core_options *op
     parts.clients = part(layout, options->clients_count * sizeof(uint32_t));
     parts.locks = part(layout, options->locks_max * sizeof(struct core_lock));
     parts.lock_buckets = part(layout, buckets_for(options->locks_max) * sizeof(uint32_t));
-    void *timers = part(layout, timers_memory_bytes(timer_ids));
+    void *timers = part(layout, client_timers_memory_bytes(timer_ids));
     if (core == NULL)
         return NULL;
     core->nodes = parts.nodes;
@@ -110,7 +110,7 @@ static struct core *lay_out(struct layout *layout, const struct core_options *op
     core->clients = parts.clients;
     core->locks = parts.locks;
     core->lock_buckets = parts.lock_buckets;
-    timers_init(&core->timers, timers, timer_ids);
+    client_timers_init(&core->timers, timers, timer_ids);
     return core;
 }
 
@@ -172,7 +172,7 @@ void core_tick(struct core *core, uint64_t now_ns)
     uint32_t id;
 
     core->now_ns = max_ns(core->now_ns, now_ns);
-    while (timers_take(&core->timers, core->now_ns, &id)) {
+    while (client_timers_take(&core->timers, core->now_ns, &id)) {
         if (id < timer_of_session(core, 0))
             request_timer(core, id);
         else if (id < timer_of_lock(core, 0))
@@ -186,7 +186,7 @@ void core_tick(struct core *core, uint64_t now_ns)
 
 uint64_t core_next_deadline(const struct core *core)
 {
-    return timers_next(&core->timers);
+    return client_timers_next(&core->timers);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */

@@ -377,7 +377,7 @@ void lock_arm(struct core *core, uint32_t slot)
         if (lock->renewal == RENEWAL_NONE)
             at_ns = min_ns(at_ns, lock->renew_ns);
     }
-    timers_set(&core->timers, timer_of_lock(core, slot), at_ns);
+    client_timers_set(&core->timers, timer_of_lock(core, slot), at_ns);
 }
 
 void lock_timer(struct core *core, uint32_t slot)
@@ -407,7 +407,7 @@ static void leave(struct core *core, uint32_t slot)
     held_out(core, slot);
     if (lock->renewal == RENEWAL_DUE)
         lock_renewal_none(core, slot, &core->sessions[lock->session].due);
-    timers_clear(&core->timers, timer_of_lock(core, slot));
+    client_timers_clear(&core->timers, timer_of_lock(core, slot));
     lock->renew_ns = UINT64_MAX;
 }
 

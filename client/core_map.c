@@ -23,7 +23,7 @@ void map_want(struct core *core)
     core->map_from = 0;
     core->map_attempts = 0;
     core->map_ns = max_ns(core->map_ns, core->now_ns);
-    timers_set(&core->timers, timer_of_map(core), core->map_ns);
+    client_timers_set(&core->timers, timer_of_map(core), core->map_ns);
 }
 
 void map_timer(struct core *core)
@@ -37,7 +37,7 @@ void map_timer(struct core *core)
     if (core->map_attempts < UINT8_MAX)
         core->map_attempts++;
     core->map_ns = core->now_ns + core_jitter(core, min_ns(pause_ns, RETRY_MAX_NS));
-    timers_set(&core->timers, timer_of_map(core), core->map_ns);
+    client_timers_set(&core->timers, timer_of_map(core), core->map_ns);
     map_send(core);
 }
 
@@ -113,7 +113,7 @@ void map_page(struct core *core, uint32_t node, const struct wire_map *map)
     } else {
         core->map_wanted = false;
         core->map_ns = core->now_ns + MAP_EVERY_NS;
-        timers_clear(&core->timers, timer_of_map(core));
+        client_timers_clear(&core->timers, timer_of_map(core));
         ask_for_peers(core, node);
     }
     request_unrouted_all(core);

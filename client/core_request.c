@@ -172,7 +172,7 @@ void request_free(struct core *core, uint32_t slot)
     struct core_request *request = &core->requests[slot];
 
     doubt_reentrants(core, request);
-    timers_clear(&core->timers, timer_of_request(core, slot));
+    client_timers_clear(&core->timers, timer_of_request(core, slot));
     leave_flight(core, slot);
     unlink_place(core, slot);
     request->place = PLACE_FREE;
@@ -239,7 +239,7 @@ void request_arm(struct core *core, uint32_t slot)
 
     if (request->place == PLACE_WAITING)
         at_ns = min_ns(at_ns, request->wait_until_ns);
-    timers_set(&core->timers, timer_of_request(core, slot), at_ns);
+    client_timers_set(&core->timers, timer_of_request(core, slot), at_ns);
 }
 
 void request_soft(struct core *core, uint32_t slot)

@@ -399,7 +399,7 @@ void session_arm(struct core *core, uint32_t slot)
         at_ns = session->beat_ns;
     if (session->bound > 0)
         at_ns = min_ns(at_ns, bound_loss_ns(session));
-    timers_set(&core->timers, timer_of_session(core, slot), at_ns);
+    client_timers_set(&core->timers, timer_of_session(core, slot), at_ns);
 }
 
 void session_timer(struct core *core, uint32_t slot)
@@ -482,7 +482,7 @@ void session_free(struct core *core, uint32_t slot)
     finish_list(core, &session->active, BELAY_CLOSED, NULL);
     assert(session->held.count == 0 && session->waiting.count == 0 && session->backlog.count == 0);
     rekey(core, slot, 0);
-    timers_clear(&core->timers, timer_of_session(core, slot));
+    client_timers_clear(&core->timers, timer_of_session(core, slot));
     uint32_t *link = &core->clients[session->client];
     while (*link != slot)
         link = &core->sessions[*link].client_next;
@@ -505,7 +505,7 @@ void session_close(struct core *core, uint32_t slot)
     finish_list(core, &session->active, BELAY_CLOSED, NULL);
     while (session->held.head != NO_SLOT)
         lock_drop(core, session->held.head);
-    timers_clear(&core->timers, timer_of_session(core, slot));
+    client_timers_clear(&core->timers, timer_of_session(core, slot));
     uint32_t at = known ? request_new(core, WIRE_OP_CLOSE, session->client) : NO_SLOT;
     if (at == NO_SLOT || !session_number(core, slot, true, &core->requests[at].number)) {
         if (at != NO_SLOT)

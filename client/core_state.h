@@ -261,7 +261,7 @@ struct core {
     uint32_t *lock_buckets; /* by lease secret */
     uint32_t lock_mask;
 
-    struct timers timers;
+    struct client_timers timers;
     struct core_counts counts;
 };
 

@@ -10,31 +10,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct timer_entry {
+struct client_timer_entry {
     uint64_t at_ns;
     uint32_t id;
     uint32_t zero;
 };
 
-struct timers {
-    struct timer_entry *heap; /* heap[0] is the earliest; capacity ids_max */
-    uint32_t *places;         /* by id: place in the heap + 1; 0 = not set */
+struct client_timers {
+    struct client_timer_entry *heap; /* heap[0] is the earliest; capacity ids_max */
+    uint32_t *places;                /* by id: place in the heap + 1; 0 = not set */
     uint32_t count;
     uint32_t ids_max;
 };
 
-size_t timers_memory_bytes(uint32_t ids_max);
+size_t client_timers_memory_bytes(uint32_t ids_max);
 /* `memory`: zero-filled, 8-byte aligned. */
-void timers_init(struct timers *timers, void *memory, uint32_t ids_max);
+void client_timers_init(struct client_timers *timers, void *memory, uint32_t ids_max);
 
 /* Sets or moves. UINT64_MAX clears. */
-void timers_set(struct timers *timers, uint32_t id, uint64_t at_ns);
-void timers_clear(struct timers *timers, uint32_t id);
+void client_timers_set(struct client_timers *timers, uint32_t id, uint64_t at_ns);
+void client_timers_clear(struct client_timers *timers, uint32_t id);
 
 /* Takes one id that is due at `now`; false = none. */
-bool timers_take(struct timers *timers, uint64_t now_ns, uint32_t *id);
+bool client_timers_take(struct client_timers *timers, uint64_t now_ns, uint32_t *id);
 
 /* UINT64_MAX = nothing set. */
-uint64_t timers_next(const struct timers *timers);
+uint64_t client_timers_next(const struct client_timers *timers);
 
 #endif

@@ -1,27 +1,20 @@
-# The simulator compiles the product's pure parts a second time, with places for planted faults. The
-# client's core and the lock machine each have timers of their own, with the same names: no process
-# but this one holds both, so here one of them is renamed.
+# The simulator compiles the product's pure parts a second time, with places for planted faults.
 file(GLOB sim_product CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/client/core*.c
   ${PROJECT_SOURCE_DIR}/consensus/*.c
   ${PROJECT_SOURCE_DIR}/dataplane/machine/*.c
   ${PROJECT_SOURCE_DIR}/dataplane/wire/*.c
   ${PROJECT_SOURCE_DIR}/dataplane/shard*.c)
-add_library(belay_planted OBJECT ${sim_product} ${PROJECT_SOURCE_DIR}/dataplane/push.c)
+add_library(belay_planted OBJECT ${sim_product} ${PROJECT_SOURCE_DIR}/client/timers.c
+  ${PROJECT_SOURCE_DIR}/dataplane/push.c)
 target_link_libraries(belay_planted PUBLIC belay_flags xxhash sodium)
 target_compile_definitions(belay_planted PUBLIC BELAY_PLANTS)
-
-file(GLOB sim_client CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/core*.c)
-add_library(belay_planted_core OBJECT ${sim_client} ${PROJECT_SOURCE_DIR}/client/timers.c)
-target_link_libraries(belay_planted_core PUBLIC belay_flags xxhash sodium)
-target_compile_definitions(belay_planted_core PUBLIC BELAY_PLANTS PRIVATE
-  timers_init=core_timers_init timers_set=core_timers_set timers_clear=core_timers_clear
-  timers_next=core_timers_next timers_memory_bytes=core_timers_memory_bytes)
 
 file(GLOB sim_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/sim/*.c)
 add_executable(belay-sim ${sim_sources} ${PROJECT_SOURCE_DIR}/tests/unit/lock_twin.c)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/unit/lock_twin.c PROPERTIES
   COMPILE_OPTIONS "-Wno-misleading-indentation")
-target_link_libraries(belay-sim PRIVATE belay_planted belay_planted_core)
+target_link_libraries(belay-sim PRIVATE belay_planted)
 
 add_test(NAME sim.seeds COMMAND belay-sim --seeds 1..40 --quiet)
 add_test(NAME sim.calm COMMAND belay-sim --seeds 1..10 --profile calm --quiet)

@@ -28,12 +28,12 @@ static uint64_t twin_next(const uint64_t *twin)
 
 Test(timers, like_the_twin)
 {
-    struct timers timers;
+    struct client_timers timers;
     uint64_t twin[IDS];
-    void *memory = calloc(1, timers_memory_bytes(IDS));
+    void *memory = calloc(1, client_timers_memory_bytes(IDS));
     uint64_t now = 0;
 
-    timers_init(&timers, memory, IDS);
+    client_timers_init(&timers, memory, IDS);
     for (int i = 0; i < IDS; i++)
         twin[i] = UINT64_MAX;
     for (int step = 0; step < 100000; step++) {
@@ -42,24 +42,24 @@ Test(timers, like_the_twin)
         case 0:
         case 1:
             twin[id] = now + draw() % 1000;
-            timers_set(&timers, id, twin[id]);
+            client_timers_set(&timers, id, twin[id]);
             break;
         case 2:
             twin[id] = UINT64_MAX;
             if (draw() % 2 == 0)
-                timers_clear(&timers, id);
+                client_timers_clear(&timers, id);
             else
-                timers_set(&timers, id, UINT64_MAX);
+                client_timers_set(&timers, id, UINT64_MAX);
             break;
         default:
             now += draw() % 20;
-            while (timers_take(&timers, now, &id)) {
+            while (client_timers_take(&timers, now, &id)) {
                 cr_assert(twin[id] <= now && twin[id] == twin_next(twin), "step %d", step);
                 twin[id] = UINT64_MAX;
             }
             break;
         }
-        cr_assert_eq(timers_next(&timers), twin_next(twin), "step %d", step);
+        cr_assert_eq(client_timers_next(&timers), twin_next(twin), "step %d", step);
     }
     free(memory);
 }
