@@ -18,6 +18,9 @@ BELAYD = os.environ.get("BELAYD", "belayd")
 BELAY = os.environ.get("BELAY", "belay")
 LOAD = os.environ.get("BELAY_LOAD", "")
 MASS = os.environ.get("BELAY_MASS", "")
+HISTORY = os.environ.get("BELAY_HISTORY", "")
+LINCHECK = os.environ.get("BELAY_LINCHECK", "")
+CAPACITY = os.environ.get("BELAY_CAPACITY", "")
 
 # Exit codes of the command (client/cli/exit_codes.h).
 USAGE, BUSY, TIMED_OUT, LOST, UNREACHABLE, OVER_LIMIT, REFUSED = 100, 101, 102, 103, 104, 107, 119

@@ -2,18 +2,26 @@
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 find_package(Threads REQUIRED)
 
+set(capacity "")
+if(BELAY_BENCH)
+  set(capacity ";BELAY_CAPACITY=$<TARGET_FILE:bench_capacity>")
+endif()
+
 # belay_system_test(name timeout_s): tests/system/test_<name>.py.
 function(belay_system_test name timeout_s)
   add_test(NAME system.${name}
     COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/system/test_${name}.py)
   set_tests_properties(system.${name} PROPERTIES LABELS system RUN_SERIAL TRUE TIMEOUT ${timeout_s}
     ENVIRONMENT "BELAYD=$<TARGET_FILE:belayd>;BELAY=$<TARGET_FILE:belay>;\
-BELAY_LOAD=$<TARGET_FILE:system_load>;BELAY_MASS=$<TARGET_FILE:system_mass>")
+BELAY_LOAD=$<TARGET_FILE:system_load>;BELAY_MASS=$<TARGET_FILE:system_mass>;\
+BELAY_HISTORY=$<TARGET_FILE:system_history>;BELAY_LINCHECK=$<TARGET_FILE:belay-lincheck>${capacity}")
 endfunction()
 
 if(TARGET belayd AND TARGET belay)
   add_executable(system_load ${PROJECT_SOURCE_DIR}/tests/system/load.c)
   target_link_libraries(system_load PRIVATE belay_client belay_flags Threads::Threads)
+  add_executable(system_history ${PROJECT_SOURCE_DIR}/tests/system/history.c)
+  target_link_libraries(system_history PRIVATE belay_client belay_flags Threads::Threads)
   add_executable(system_mass ${PROJECT_SOURCE_DIR}/tests/system/mass.c)
   target_link_libraries(system_mass PRIVATE belay_wire belay_flags)
 
@@ -32,5 +40,9 @@ if(TARGET belayd AND TARGET belay)
   belay_system_test(limits 60)
   belay_system_test(mass 60)
   belay_system_test(rules 90)
+  belay_system_test(history 240)
+  if(BELAY_BENCH)
+    belay_system_test(capacity 60)
+  endif()
   belay_system_test(chaos 180)
 endif()
