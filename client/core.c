@@ -366,6 +366,7 @@ belay_status core_release(struct core *core, uint64_t now_ns, core_ref ref, uint
         return BELAY_OVER_LIMIT;
     uint16_t shard = core->sessions[lock->session].shard;
     core->requests[at].bound = lock->ttl_ms == 0;
+    core->requests[at].given_up_token = lock->token;
     lock_drop(core, slot);
     lease_start(core, at, shard, request);
     return BELAY_OK;

@@ -264,24 +264,34 @@ void lock_extend(struct core *core, uint32_t slot, uint64_t basis_ns)
                        lock->deadline_ns);
 }
 
-/* A release of a lock that was reported lost, in the background. One that lives with the session is
+/* A release in the background, of a lease that no lock has. One that lives with the session is
  * asked for until it is answered: as long as the session lives, nothing else would end it. False:
  * no record now. */
-static bool give_back(struct core *core, uint32_t slot)
+bool lease_return(struct core *core, uint32_t session, uint32_t key_tag, bool bound,
+                  const struct wire_lease_id *lease, uint64_t token)
 {
-    const struct core_lock *lock = &core->locks[slot];
-    uint32_t at = request_new(core, WIRE_OP_RELEASE, core->sessions[lock->session].client);
+    uint32_t at = request_new(core, WIRE_OP_RELEASE, core->sessions[session].client);
 
     if (at == NO_SLOT)
         return false;
     struct core_request *request = &core->requests[at];
-    request->session = lock->session;
-    request->shard = core->sessions[lock->session].shard;
-    request->key_tag = lock->key_tag;
-    request->bound = lock->ttl_ms == 0;
+    request->session = session;
+    request->shard = core->sessions[session].shard;
+    request->key_tag = key_tag;
+    request->bound = bound;
+    request->given_up_token = token;
     request_place(core, at, PLACE_BACKLOG);
-    lock_return(core, at, &lock->lease);
+    lock_return(core, at, lease);
     return true;
+}
+
+/* A lock that was reported lost. */
+static bool give_back(struct core *core, uint32_t slot)
+{
+    const struct core_lock *lock = &core->locks[slot];
+
+    return lease_return(core, lock->session, lock->key_tag, lock->ttl_ms == 0, &lock->lease,
+                        lock->token);
 }
 
 /* A lost lock that the server may go on holding for us. The application has been told and may take

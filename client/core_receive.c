@@ -54,9 +54,9 @@ static bool grant_is_over(const struct core *core, uint32_t at, const struct wir
     return deadline_ns <= core->now_ns + 2 * MS;
 }
 
-/* A reentrant acquire may overtake the release of the very lease that it is told of, or the cancel
- * of the acquire that got it: that lease is as good as gone. All requests are looked at, which is
- * rare enough: only for a reentrant grant of a lease that no lock has. */
+/* Where acquires are reentrant, a grant may be of the very lease whose release, or the cancel of
+ * the acquire that got it, is under way: that lease is as good as gone. All requests are looked at,
+ * which is rare enough: only for grants of a lease that no lock has. */
 static bool is_being_given_up(const struct core *core, uint32_t at,
                               const struct wire_lease_id *lease)
 {
@@ -70,10 +70,26 @@ static bool is_being_given_up(const struct core *core, uint32_t at,
         if (request->op == WIRE_OP_RELEASE && request->lease.secret == lease->secret)
             return true;
         if (request->op == WIRE_OP_ACQUIRE && request->phase != PHASE_ASK &&
+            ((request->flags | asking->flags) & WIRE_REENTRANT) != 0 &&
             request->session == asking->session && request->key_tag == asking->key_tag)
             return true;
     }
     return false;
+}
+
+/* The lease goes back, whoever gave it up, and the acquire is made anew: were it only asked again,
+ * it might hear of a lease that nobody here holds and that lives as long as the session. */
+static void acquire_anew(struct core *core, uint32_t at, const struct wire_granted *granted)
+{
+    struct core_request *request = &core->requests[at];
+
+    if (!lease_return(core, request->session, request->key_tag, request->bound, &granted->lease,
+                      granted->token)) {
+        request_lost(core, at, &granted->lease);
+        return;
+    }
+    request_renumber(core, at);
+    session_pump(core, request->session);
 }
 
 static void acquire_granted(struct core *core, uint32_t at, const struct wire_granted *granted)
@@ -95,10 +111,10 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
         request_finish(core, at, BELAY_LOST, NULL, NO_SLOT, false);
         return;
     }
-    if (!known && (request->flags & WIRE_REENTRANT) && !PLANTED(reentrant_trusted) &&
-        (request->doubtful || is_being_given_up(core, at, &granted->lease))) {
-        request_renumber(core, at); /* asked again, until it is gone */
-        session_pump(core, request->session);
+    if (!known && core->reentrant_asked && !PLANTED(reentrant_trusted) &&
+        (request->doubtful || granted->token <= request->given_up_token ||
+         is_being_given_up(core, at, &granted->lease))) {
+        acquire_anew(core, at, granted);
         return;
     }
     if (grant_is_over(core, at, granted) && !known) {

@@ -148,22 +148,26 @@ struct core_request *request_get(struct core *core, core_ref ref)
     return request->place != PLACE_FREE && request->generation == ref >> 32 ? request : NULL;
 }
 
-/* A release, or an acquire that was given up, is confirmed. A reentrant acquire sent before may be
- * answered by that lease later still, datagrams being what they are. */
-static void doubt_reentrants(struct core *core, const struct core_request *ended)
+/* A release, or an acquire that was given up, is confirmed. An acquire sent before may be answered
+ * by that lease later still, datagrams being what they are: a reentrant one because it found it, or
+ * any because a reentrant one found, and gave up, what it had been granted. */
+static void doubt_others(struct core *core, const struct core_request *ended)
 {
-    bool gave_up =
-        ended->op == WIRE_OP_RELEASE || (ended->op == WIRE_OP_ACQUIRE && ended->phase != PHASE_ASK);
+    bool cancelled = ended->op == WIRE_OP_ACQUIRE && ended->phase != PHASE_ASK;
 
-    if (!core->reentrant_asked || !gave_up)
+    if (!core->reentrant_asked || (ended->op != WIRE_OP_RELEASE && !cancelled))
         return;
     for (uint32_t i = 0; i < core->requests_used; i++) {
         struct core_request *request = &core->requests[i];
 
-        if (request->place != PLACE_FREE && request->op == WIRE_OP_ACQUIRE &&
-            request->phase == PHASE_ASK && (request->flags & WIRE_REENTRANT) != 0 &&
-            request->session == ended->session && request->key_tag == ended->key_tag)
-            request->doubtful = request->number != 0;
+        if (request->place == PLACE_FREE || request->op != WIRE_OP_ACQUIRE ||
+            request->phase != PHASE_ASK || request->session != ended->session ||
+            request->key_tag != ended->key_tag || request->number == 0)
+            continue;
+        if (ended->given_up_token > request->given_up_token)
+            request->given_up_token = ended->given_up_token;
+        if (ended->given_up_token == 0 && ((request->flags | ended->flags) & WIRE_REENTRANT) != 0)
+            request->doubtful = true;
     }
 }
 
@@ -171,7 +175,7 @@ void request_free(struct core *core, uint32_t slot)
 {
     struct core_request *request = &core->requests[slot];
 
-    doubt_reentrants(core, request);
+    doubt_others(core, request);
     client_timers_clear(&core->timers, timer_of_request(core, slot));
     leave_flight(core, slot);
     unlink_place(core, slot);

@@ -106,6 +106,10 @@ struct core_request {
     uint64_t ends_ns;       /* unreachable then, unless something is heard; UINT64_MAX = never */
     uint64_t wait_until_ns; /* the caller's wait limit; UINT64_MAX = none */
     uint64_t cursor;
+    /* Release: token of the lease that it gives up, if known. Acquire: the highest one given up
+     * since it was sent. A session has one lease of a resource at a time, so what it is granted
+     * with a token up to that is over, however late the answer comes. */
+    uint64_t given_up_token;
     struct wire_lease_id lease;
     uint32_t generation;
     uint32_t client;
@@ -133,7 +137,7 @@ struct core_request {
     bool queued;   /* the server has said QUEUED */
     bool bound;    /* acquire, release: of a lock that lives with the session */
     bool no_renewal;
-    bool doubtful; /* reentrant: what its answer may rest on was given up after it was sent */
+    bool doubtful; /* the same, of a lease whose token is not known */
     uint64_t lock_user;
 };
 
@@ -420,6 +424,8 @@ uint64_t grant_basis_ns(const struct core *core, uint32_t request,
                         const struct wire_granted *granted);
 /* A grant that nobody wants is given back. */
 void lock_return(struct core *core, uint32_t request, const struct wire_lease_id *lease);
+bool lease_return(struct core *core, uint32_t session, uint32_t key_tag, bool bound,
+                  const struct wire_lease_id *lease, uint64_t token);
 void lock_converted(struct core *core, uint32_t request, const struct wire_granted *granted);
 /* The renewal named by a request first sent at basis_ns succeeded. */
 void lock_extend(struct core *core, uint32_t lock, uint64_t basis_ns);

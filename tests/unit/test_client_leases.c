@@ -612,6 +612,54 @@ Test(leases, reentrant_locks_are_shared)
     fake_free(f);
 }
 
+/* What an acquire was granted, and did not hear of, was found and released by a reentrant one. Then
+ * it hears of it after all: that lease is over by now. */
+Test(leases, a_grant_that_was_found_and_given_up)
+{
+    struct fake *f = fake_new(two_clients);
+    core_ref first = fake_acquire(f, "a", 60000, 1);
+    struct core_acquire waiting = fake_lock("a", 60000, UINT64_MAX);
+    struct core_acquire again = waiting;
+
+    cr_assert_eq(core_acquire(f->core, f->now_ns, 1, &waiting, 2, NULL), BELAY_OK);
+    core_flush(f->core);
+    fake_run(f, 1000);
+    f->mute_pushes = true;
+    cr_assert_eq(core_release(f->core, f->now_ns, first, 3, NULL), BELAY_OK);
+    cr_assert_eq(fake_wait(f, 3, 1000)->status, BELAY_OK);
+    const struct fake_lease granted = *fake_lease(f, "a");
+    struct wire_granted push = {
+        .reply = {.item = {.bytes = sizeof(push), .op = WIRE_OP_PUSH_GRANT},
+                  .session = granted.session,
+                  .number = granted.number},
+        .lease = {.secret = granted.secret, .slot = 7},
+        .token = granted.token,
+        .ttl_ms = granted.ttl_ms,
+        .mode = granted.mode,
+        .waited = 1,
+    };
+    again.flags = WIRE_REENTRANT;
+    cr_assert_eq(core_acquire(f->core, f->now_ns, 1, &again, 4, NULL), BELAY_OK);
+    core_flush(f->core);
+    const struct fake_completion *found = fake_wait(f, 4, 1000);
+    cr_assert(found != NULL && found->status == BELAY_OK);
+    cr_assert_eq(info_of(f, found->lock).token, granted.token);
+    cr_assert_null(fake_completion(f, 2));
+    cr_assert_eq(core_release(f->core, f->now_ns, found->lock, 5, NULL), BELAY_OK);
+    cr_assert_eq(fake_wait(f, 5, 1000)->status, BELAY_OK);
+    core_ref others = fake_acquire(f, "a", 20000, 6);
+    cr_assert_neq(others, 0);
+    fake_reply(f, 0, &push);
+    fake_run(f, 1000);
+    cr_assert_null(fake_completion(f, 2));
+    cr_assert_eq(core_release(f->core, f->now_ns, others, 7, NULL), BELAY_OK);
+    const struct fake_completion *late = fake_wait(f, 2, 60000);
+    cr_assert(late != NULL && late->status == BELAY_OK);
+    cr_assert_gt(info_of(f, late->lock).token, granted.token);
+    cr_assert_eq(info_of(f, late->lock).token, fake_lease(f, "a")->token);
+    fake_free(f);
+}
+
 Test(leases, by_lease_id)
 {
     struct fake *f = fake_new(NULL);
