@@ -42,6 +42,10 @@ void raft_make_room(struct raft *raft)
         index++;
     raft_configuration_release(raft, index);
     log_release_to(log, index);
+    /* What came while the log had no slot free lies behind it. Its leader counts it as received and
+     * does not send it again. */
+    if (raft->grant.state == RAFT_GRANT_OPEN)
+        raft_adopt_received(raft);
     for (uint32_t i = 0; i < raft->configuration.count && raft_is_leader(raft); i++) {
         struct raft_peer *peer = &raft->peers[i];
         if (peer->state == RAFT_PEER_ATTACHED && peer->acked_position < log->base.position)

@@ -113,11 +113,13 @@ static bool save_block(struct shard *shard)
     return bytes > 0;
 }
 
+/* Not while the WAL still has to take its word for the last one: saves that are faster than writes
+ * would put that off for ever, and other shards of this worker would never get their turn. */
 static bool save_turn(struct shard *shard, uint64_t now_ns)
 {
     if (shard->save == SHARD_SAVE_NONE && shard->state == SHARD_RUNNING &&
-        now_ns >= shard->save_at_ns && shard->applied > shard->saved_index &&
-        (shard->save_wanted || log_is_long(shard)))
+        !shard->persist.snapshot_sequence && now_ns >= shard->save_at_ns &&
+        shard->applied > shard->saved_index && (shard->save_wanted || log_is_long(shard)))
         return save_begin(shard);
     if (shard->save == SHARD_SAVE_BLOCKS)
         return save_block(shard);

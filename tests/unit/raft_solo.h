@@ -267,8 +267,10 @@ static inline void solo_ship(struct solo *solo, uint64_t term, unsigned entries,
     struct raft_event event = {.kind = RAFT_EV_RECEIVED};
 
     memcpy(ring, solo->log.ring, SOLO_RING);
+    memcpy(slots, solo->log.slots, sizeof(slots));
     leader.ring = ring;
     leader.slots = slots;
+    log_release_to(&leader, leader.last_index); /* it has room of its own */
     for (unsigned i = 0; i < entries; i++) {
         uint8_t *payload = log_reserve(&leader, 8);
         memset(payload, (int)(i + term), 8);

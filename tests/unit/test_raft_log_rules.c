@@ -733,6 +733,28 @@ Test(raft_log_rules, undurable_entries_stay_in_the_ring)
     cr_assert_eq(solo.log.base.index, 3);
 }
 
+/* Bytes may come while no slot of the log is free. They count as received, so nobody sends them
+ * again: they are taken when there is room. */
+Test(raft_log_rules, bytes_behind_a_full_log_are_taken_later)
+{
+    struct raft_options options = solo_options(RAFT_DISK);
+
+    solo_memory(&solo, &options);
+    solo_fill(&solo, 1, SOLO_SLOTS);
+    solo_boot(&solo, 1, 0, 3);
+    solo_follow(&solo, 2, 1);
+    solo_ship(&solo, 2, 3, 1, SOLO_SLOTS);
+    cr_assert_eq(solo.log.last_index, SOLO_SLOTS);
+    cr_assert_gt(solo.log.received, solo.log.end);
+    solo_progress(&solo, RAFT_EV_APPLIED, 0, SOLO_SLOTS, 0, 0);
+    solo_progress(&solo, RAFT_EV_SNAPSHOT_SAVED, 0, SOLO_SLOTS - 10, 0, 0);
+    cr_assert_eq(solo.log.last_index, SOLO_SLOTS + 3);
+    const struct raft_effect *persist = solo_effect(&solo, RAFT_FX_PERSIST_ENTRIES);
+    cr_assert(persist != NULL && persist->range.first == SOLO_SLOTS + 1);
+    solo_progress(&solo, RAFT_EV_DURABLE, 0, SOLO_SLOTS + 3, 2, 0);
+    cr_assert_eq(solo_sent(&solo, RAFT_MSG_ACK, 2)->index, SOLO_SLOTS + 3);
+}
+
 /* Memory: what is applied goes when room is short, and a member that still needs it gets a
  * snapshot. */
 Test(raft_log_rules, laggard_gets_a_snapshot)

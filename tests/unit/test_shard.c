@@ -199,6 +199,26 @@ Test(shard, a_replica_behind_the_log_installs_a_snapshot)
     cr_assert_null(lock_machine_verify(behind->shard.machine));
 }
 
+/* Snapshots that are faster than the WAL: its word for one is waited for before the next is taken,
+ * or it would be put off for ever and the log would never get room. */
+Test(shard, snapshots_faster_than_the_disk_count)
+{
+    uint64_t a;
+    uint64_t number = 1;
+
+    world_open(&world, NODE_DISK);
+    a = world_open_session(&world, 1, 60000);
+    (void)granted(1, a, number++, "kept", 60000);
+    world.disk_ns = 50 * WORLD_MS;
+    for (int i = 0; i < 3000; i++) {
+        for (int n = 0; n < WORLD_NODES; n++)
+            shard_want_snapshot(&world.nodes[n].shard);
+        world_tick(&world);
+    }
+    for (int n = 0; n < WORLD_NODES; n++)
+        cr_assert_gt(world.nodes[n].shard.saved_index, 0);
+}
+
 Test(shard, a_lost_replica_joins_under_a_new_id)
 {
     struct world_node *lost;
