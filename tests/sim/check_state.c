@@ -171,6 +171,38 @@ void check_state_committed(struct sim *sim, uint16_t shard, const struct log_ent
     judge_tokens(sim, shard);
 }
 
+void check_state_dump(struct sim *sim)
+{
+    for (uint16_t s = 0; s < sim->shards; s++) {
+        const struct lock_twin *twin = sim->state->shards[s].twin;
+
+        for (int i = 0; twin && i < TWIN_LEASES_MAX; i++) {
+            const struct twin_lease *lease = &twin->leases[i];
+
+            if (lease->used)
+                sim_trace(sim, "s%u lease: %s %s token %llx, session %04llx, ttl %u", s,
+                          sim_name_of(sim, resource_of(twin, lease->resource)),
+                          lease->terms.mode == WIRE_EXCLUSIVE ? "X" : "S",
+                          (unsigned long long)lease->token,
+                          lease->session < 0
+                              ? 0ull
+                              : (unsigned long long)twin->sessions[lease->session].id & 0xffff,
+                          lease->terms.ttl_ms);
+        }
+        for (int i = 0; twin && i < TWIN_WAITERS_MAX; i++) {
+            const struct twin_waiter *waiter = &twin->waiters[i];
+
+            if (waiter->used)
+                sim_trace(sim, "s%u waiter: %s %s number %llu of session %04llx%s", s,
+                          sim_name_of(sim, resource_of(twin, waiter->resource)),
+                          waiter->terms.mode == WIRE_EXCLUSIVE ? "X" : "S",
+                          (unsigned long long)waiter->number,
+                          (unsigned long long)twin->sessions[waiter->session].id & 0xffff,
+                          waiter->lease >= 0 ? ", converts" : "");
+        }
+    }
+}
+
 /* ---- replicas against each other and the model ----------------------------------------------- */
 
 static void judge_equal(struct sim *sim, const struct sim_node *node, uint16_t s,

@@ -132,10 +132,22 @@ static void host_send_join(void *context, uint16_t shard, uint16_t to, uint64_t 
     join->new_replica = replica;
 }
 
+static void trace_reply(struct sim_node *node, const struct wire_address *to,
+                        const struct wire_item *item)
+{
+    const struct wire_reply *reply = (const struct wire_reply *)item;
+
+    if (node->sim->trace && item->op != WIRE_OP_KEEPALIVE && item->bytes >= sizeof *reply)
+        sim_trace(node->sim, "n%u s%u tells c%u: op %u number %llu session %04llx: %s", node->id,
+                  item->shard, to->ip[15], item->op, (unsigned long long)reply->number,
+                  (unsigned long long)reply->session & 0xffff, wire_status_name(item->status));
+}
+
 static void host_reply(void *context, const struct wire_address *to, const struct wire_item *item)
 {
     struct sim_node *node = context;
 
+    trace_reply(node, to, item);
     check_state_reply(node->sim, node, item->shard, item);
     memcpy(add_item(node, to, item->op, item->bytes), item, item->bytes);
 }

@@ -486,6 +486,7 @@ uint64_t check_raft_committed(const struct sim *sim, uint16_t shard);
 struct check_state *check_state_new(struct sim *sim);
 void check_state_free(struct check_state *check);
 void check_state_committed(struct sim *sim, uint16_t shard, const struct log_entry *entry);
+void check_state_dump(struct sim *sim); /* what is held and waited for */
 void check_state_turn(struct sim *sim, struct sim_node *node);
 /* What a node says to a client, before it leaves. */
 void check_state_reply(struct sim *sim, const struct sim_node *node, uint16_t shard,

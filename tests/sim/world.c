@@ -244,6 +244,8 @@ void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
     va_end(arguments);
     sim_trace(sim, "BROKEN %s: %s", promise, sim->failure);
     dump(sim);
+    if (sim->trace)
+        check_state_dump(sim);
 }
 
 const char *sim_name_of(const struct sim *sim, uint64_t key_hash)
