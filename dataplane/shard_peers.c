@@ -349,12 +349,42 @@ static void hand_over(struct shard *shard, uint64_t now_ns)
     }
 }
 
+static bool has_live_voter(const struct shard *shard, uint16_t node)
+{
+    if (node == shard->options->node)
+        return true; /* the leader */
+    for (uint32_t i = 0; i < shard->view.peers_count; i++) {
+        const struct raft_peer_view *peer = &shard->view.peers[i];
+
+        if (peer->member.node == node && peer->member.role == RAFT_VOTER && peer->active)
+            return true;
+    }
+    return false;
+}
+
+/* A request to join that came late may have brought back, as a learner, a replica that was replaced
+ * since: nobody else would ever take it out, and there are only so many places. */
+static void drop_ghost(struct shard *shard, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < shard->view.peers_count; i++) {
+        const struct raft_peer_view *peer = &shard->view.peers[i];
+
+        if (peer->member.role == RAFT_LEARNER && !peer->active &&
+            has_live_voter(shard, peer->member.node)) {
+            change(shard, RAFT_REMOVE, peer->member, now_ns);
+            return;
+        }
+    }
+}
+
 void shard_spread(struct shard *shard, uint64_t now_ns)
 {
     ask_to_join(shard, now_ns);
     if (!shard->leader_since_ns || now_ns < shard->spread_at_ns)
         return;
     shard->spread_at_ns = now_ns + shard->options->election_timeout_ns * SHARD_SPREAD_TRIES_GAP;
+    if (shard_leads(shard))
+        drop_ghost(shard, now_ns);
     if (shard_leads(shard))
         hand_over(shard, now_ns);
 }

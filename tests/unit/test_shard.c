@@ -246,6 +246,28 @@ Test(shard, a_lost_replica_joins_under_a_new_id)
                  lock_machine_digest(world_leader(&world)->shard.machine));
 }
 
+/* A request to join from before, heard while its node is silent, brings back a replica that nobody
+ * has any more. It does not stay. */
+Test(shard, a_replica_that_a_late_request_brought_back_goes_again)
+{
+    struct world_node *leader;
+    struct world_node *silent;
+
+    world_open(&world, NODE_DISK);
+    world_run(&world, 500 * WORLD_MS);
+    leader = world_leader(&world);
+    silent = &world.nodes[leader == &world.nodes[0] ? 1 : 0];
+    silent->cut = true;
+    world_run(&world, 200 * WORLD_MS);
+    shard_join_request(&leader->shard, silent->node, 4711, world.now_ns);
+    cr_assert_eq(leader->shard.view.configuration->count, WORLD_NODES + 1);
+    silent->cut = false;
+    world_run(&world, 5000 * WORLD_MS);
+    world_converge(&world);
+    for (int i = 0; i < WORLD_NODES; i++)
+        cr_assert_eq(world.nodes[i].shard.view.configuration->count, WORLD_NODES);
+}
+
 Test(shard, leadership_goes_where_it_belongs)
 {
     world_open(&world, NODE_DISK);
