@@ -7,27 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client_fake.h"
+#include "client_steps.h"
 
 static belay_status start(struct fake *f, const char *name, uint64_t user)
 {
     struct core_acquire acquire = fake_lock(name, 10000, UINT64_MAX);
     return core_acquire(f->core, f->now_ns, 0, &acquire, user, NULL);
-}
-
-static struct core_counts counts_of(const struct fake *f)
-{
-    struct core_counts counts;
-    core_counts(f->core, &counts);
-    return counts;
-}
-
-static void release(struct fake *f, core_ref lock, uint64_t user)
-{
-    cr_assert_eq(core_release(f->core, f->now_ns, lock, user, NULL), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, user, 4000);
-    cr_assert(done != NULL && done->status == BELAY_OK, "%s",
-              done != NULL ? belay_status_name(done->status) : "no answer");
 }
 
 /* ---- finding the cluster --------------------------------------------------------------------- */
@@ -148,8 +133,7 @@ Test(core, wrong_cluster)
     struct fake *f = fake_new(other_cluster);
 
     cr_assert_eq(start(f, "a", 1), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, 1, 6000);
-    cr_assert(done != NULL && done->status == BELAY_WRONG_CLUSTER);
+    ended_with(f, 1, 6000, BELAY_WRONG_CLUSTER);
     fake_free(f);
 }
 
@@ -255,11 +239,10 @@ Test(core, unreachable)
     struct fake *f = fake_new(NULL);
 
     cr_assert_neq(fake_acquire(f, "{u}a", 60000, 1), 0);
-    f->up[0] = f->up[1] = f->up[2] = false;
+    silence(f);
     uint64_t from_ns = f->now_ns;
     cr_assert_eq(start(f, "{u}b", 2), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, 2, 10000);
-    cr_assert(done != NULL && done->status == BELAY_UNREACHABLE);
+    const struct fake_completion *done = ended_with(f, 2, 10000, BELAY_UNREACHABLE);
     cr_assert(done->at_ns - from_ns >= 5000 * FAKE_MS && done->at_ns - from_ns < 5050 * FAKE_MS);
     uint32_t sent = fake_sent_ops(f, WIRE_OP_ACQUIRE);
     cr_assert(sent > 8 && sent < 40, "%u transmissions in 5 s", sent);
@@ -275,10 +258,9 @@ Test(core, never_reachable)
 {
     struct fake *f = fake_new(NULL);
 
-    f->up[0] = f->up[1] = f->up[2] = false;
+    silence(f);
     cr_assert_eq(start(f, "b", 1), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, 1, 10000);
-    cr_assert(done != NULL && done->status == BELAY_UNREACHABLE);
+    ended_with(f, 1, 10000, BELAY_UNREACHABLE);
     fake_free(f);
 }
 
@@ -315,8 +297,7 @@ Test(core, failover_is_quick)
         fake_run(f, 60);
         cr_assert_null(fake_completion(f, 10 + round));
         fake_new_leader(f, (uint8_t)((dead + 1) % FAKE_NODES));
-        const struct fake_completion *done = fake_wait(f, 10 + round, 1000);
-        cr_assert(done != NULL && done->status == BELAY_OK);
+        const struct fake_completion *done = ended_with(f, 10 + round, 1000, BELAY_OK);
         cr_assert_lt(done->at_ns - from_ns, 60 * FAKE_MS + 75 * FAKE_MS, "round %d: %d ms",
                      (int)round, (int)((done->at_ns - from_ns) / FAKE_MS));
         f->up[dead] = true;
@@ -379,8 +360,7 @@ Test(core, unavailable_backs_off)
     uint32_t sent = fake_sent_ops(f, WIRE_OP_ACQUIRE) - before;
     cr_assert(sent > 4 && sent < 20, "%u", sent);
     f->hook = NULL;
-    const struct fake_completion *done = fake_wait(f, 2, 400);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    ended_with(f, 2, 400, BELAY_OK);
     fake_free(f);
 }
 
@@ -432,8 +412,7 @@ Test(core, open_is_idempotent)
     core_flush(f->core);
     fake_run(f, 15);
     f->loss_percent = 0;
-    const struct fake_completion *done = fake_wait(f, 1, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    ended_with(f, 1, 1000, BELAY_OK);
     cr_assert_geq(fake_sent_ops(f, WIRE_OP_OPEN), 2);
     cr_assert_eq(f->sessions_count, 1);
     fake_free(f);
@@ -462,10 +441,9 @@ Test(core, open_refused)
     f->hook = refuse_open;
     start(f, "a", 1);
     start(f, "a", 2);
-    const struct fake_completion *done = fake_wait(f, 1, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OVER_LIMIT && done->what == WIRE_WHAT_SESSIONS);
-    done = fake_wait(f, 2, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OVER_LIMIT);
+    const struct fake_completion *done = ended_with(f, 1, 1000, BELAY_OVER_LIMIT);
+    cr_assert(done->what == WIRE_WHAT_SESSIONS);
+    ended_with(f, 2, 1000, BELAY_OVER_LIMIT);
     cr_assert_eq(fake_sent_ops(f, WIRE_OP_OPEN), before + 1, "one refusal is not an invitation");
     cr_assert_eq(counts_of(f).sessions, 1);
     f->hook = NULL;
@@ -481,9 +459,7 @@ Test(core, session_lost)
     core_ref own = fake_acquire(f, "{x}own", 10000, 1);
     core_ref bound = fake_acquire(f, "{x}bound", 0, 2);
     cr_assert(own != 0 && bound != 0);
-    struct core_acquire waits = fake_lock("{x}own", 10000, UINT64_MAX);
-    core_acquire(f->core, f->now_ns, 0, &waits, 3, NULL);
-    core_flush(f->core);
+    ask(f, "{x}own", 10000, UINT64_MAX, 3);
     fake_run(f, 100);
     cr_assert_eq(fake_waiters(f), 1);
     f->check_safety = false; /* the test breaks the service's promise to the bound lock */
@@ -574,7 +550,7 @@ Test(core, limits_of_the_client)
     struct fake *f = fake_new(NULL);
     struct core_acquire acquire = fake_lock("x", 10000, UINT64_MAX);
 
-    f->up[0] = f->up[1] = f->up[2] = false;
+    silence(f);
     for (uint64_t i = 0; i < f->options.requests_max; i++)
         cr_assert_eq(core_acquire(f->core, f->now_ns, 0, &acquire, i + 1, NULL), BELAY_OK);
     cr_assert_eq(core_acquire(f->core, f->now_ns, 0, &acquire, 1000, NULL), BELAY_OVER_LIMIT);
@@ -687,15 +663,14 @@ Test(core, reads_need_no_session)
                              .name = {.name = (const uint8_t *)"x", .name_bytes = 1}};
     f->hook = answer_query;
     cr_assert_eq(core_read(f->core, f->now_ns, 0, &read, 1, NULL), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, 1, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OK && done->op == WIRE_OP_QUERY);
+    const struct fake_completion *done = ended_with(f, 1, 1000, BELAY_OK);
+    cr_assert(done->op == WIRE_OP_QUERY);
     cr_assert_eq(fake_sent_ops(f, WIRE_OP_OPEN), 0);
     cr_assert_eq(core_status(f->core, f->now_ns, 1, 0, 2, NULL), BELAY_OK);
-    done = fake_wait(f, 2, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OK && done->op == WIRE_OP_STATUS);
+    done = ended_with(f, 2, 1000, BELAY_OK);
+    cr_assert(done->op == WIRE_OP_STATUS);
     f->up[1] = false;
     core_status(f->core, f->now_ns, 1, 0, 3, NULL);
-    done = fake_wait(f, 3, 6000);
-    cr_assert(done != NULL && done->status == BELAY_UNREACHABLE);
+    ended_with(f, 3, 6000, BELAY_UNREACHABLE);
     fake_free(f);
 }

@@ -7,22 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client_fake.h"
+#include "client_steps.h"
 
 #define DRIFT(ttl_ms) ((ttl_ms) < 100 ? FAKE_MS : (uint64_t)(ttl_ms)*FAKE_MS / 100)
-
-static struct core_lock_info info_of(struct fake *f, core_ref lock)
-{
-    struct core_lock_info info = {.token = 0};
-    cr_assert(core_lock_info(f->core, lock, &info));
-    return info;
-}
 
 static core_ref lock_with(struct fake *f, struct core_acquire acquire, uint64_t user)
 {
     cr_assert_eq(core_acquire(f->core, f->now_ns, 0, &acquire, user, NULL), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, user, 4000);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    const struct fake_completion *done = ended_with(f, user, 4000, BELAY_OK);
     return done->lock;
 }
 
@@ -52,12 +44,10 @@ Test(leases, deadline_counts_from_the_first_transmission)
         struct core_acquire acquire = fake_lock("{s}1", ttls[i], UINT64_MAX);
         acquire.no_renewal = true;
         uint64_t first_ns = f->now_ns;
-        core_acquire(f->core, f->now_ns, 0, &acquire, 2, NULL);
-        core_flush(f->core);
+        ask_as(f, 0, acquire, 2);
         fake_run(f, retried ? 300 : 0);
         swallowing = false;
-        const struct fake_completion *done = fake_wait(f, 2, 2000);
-        cr_assert(done != NULL && done->status == BELAY_OK);
+        const struct fake_completion *done = ended_with(f, 2, 2000, BELAY_OK);
         cr_assert_eq(info_of(f, done->lock).deadline_ns,
                      first_ns + ttls[i] * FAKE_MS - DRIFT(ttls[i]), "TTL %u", ttls[i]);
         fake_free(f);
@@ -73,13 +63,10 @@ Test(leases, a_grant_that_comes_too_late)
     cr_assert_neq(fake_acquire(f, "{s}0", 100000, 1), 0);
     swallowing = true;
     f->hook = swallow;
-    struct core_acquire acquire = fake_lock("{s}1", 400, UINT64_MAX);
-    core_acquire(f->core, f->now_ns, 0, &acquire, 2, NULL);
-    core_flush(f->core);
+    ask(f, "{s}1", 400, UINT64_MAX, 2);
     fake_run(f, 450);
     swallowing = false;
-    const struct fake_completion *done = fake_wait(f, 2, 1000);
-    cr_assert(done != NULL && done->status == BELAY_LOST);
+    const struct fake_completion *done = ended_with(f, 2, 1000, BELAY_LOST);
     cr_assert_eq(done->lock, 0);
     fake_run(f, 20);
     cr_assert_null(fake_lease(f, "{s}1"));
@@ -108,8 +95,7 @@ static uint64_t waited_deadline(struct waited_case the_case, uint64_t *opened_ns
     *asked_ns = f->now_ns;
     struct core_acquire acquire = fake_lock("{s}0", the_case.ttl_ms, UINT64_MAX);
     acquire.no_renewal = true;
-    core_acquire(f->core, f->now_ns, 0, &acquire, 2, NULL);
-    core_flush(f->core);
+    ask_as(f, 0, acquire, 2);
     fake_run(f, 2000);
     struct wire_granted granted = {
         .reply = {.item = {.bytes = sizeof(granted), .op = WIRE_OP_PUSH_GRANT},
@@ -180,8 +166,7 @@ Test(leases, waited_deadlines_are_never_late)
         core_flush(f->core);
         fake_run(f, 100 + fake_random(f) % 6000);
         core_release(f->core, f->now_ns, lock, 11 + 2 * i, NULL);
-        const struct fake_completion *done = fake_wait(f, 10 + 2 * i, 5000);
-        cr_assert(done != NULL && done->status == BELAY_OK);
+        const struct fake_completion *done = ended_with(f, 10 + 2 * i, 5000, BELAY_OK);
         lock = done->lock;
         cr_assert_gt(info_of(f, lock).deadline_ns, f->now_ns + 4700 * FAKE_MS,
                      "and not needlessly early");
@@ -220,9 +205,9 @@ Test(leases, renewals_share_keepalives)
         snprintf(name, sizeof(name), "{s}%d", (int)i);
         cr_assert_neq(fake_acquire(f, name, 9000, i + 1), 0);
         if (i == 50) {
-            core_counts(f->core, &before);
+            before = counts_of(f);
             fake_run(f, 60000);
-            core_counts(f->core, &after);
+            after = counts_of(f);
             cr_assert_leq(after.keepalives - before.keepalives, 45);
             cr_assert_geq(after.renewals - before.renewals, 51 * 19);
         }
@@ -241,7 +226,7 @@ Test(leases, lost_by_deadline)
     core_ref bound = fake_acquire(f, "{s}bound", 0, 2);
 
     fake_run(f, 5000);
-    f->up[0] = f->up[1] = f->up[2] = false;
+    silence(f);
     fake_run(f, 1);
     uint64_t own_ns = info_of(f, own).deadline_ns, bound_ns = info_of(f, bound).deadline_ns;
     fake_run(f, 20000);
@@ -309,8 +294,7 @@ static core_ref bound_and_wanted(struct fake *f)
     core_ref lock = fake_acquire(f, "{s}bound", 0, 1);
     struct core_acquire acquire = fake_lock("{s}bound", 60000, UINT64_MAX);
 
-    cr_assert_eq(core_acquire(f->core, f->now_ns, 1, &acquire, 2, NULL), BELAY_OK);
-    core_flush(f->core);
+    ask_as(f, 1, acquire, 2);
     fake_run(f, 1000);
     cr_assert_eq(fake_waiters(f), 1);
     return lock;
@@ -370,25 +354,21 @@ Test(leases, a_bound_lock_whose_renewal_was_refused)
         f->mute_pushes = false;
         uint64_t deadline_ns = info_of(f, lock).deadline_ns;
         cr_assert_eq(core_renew(f->core, f->now_ns, lock, 3, NULL), BELAY_OK);
-        const struct fake_completion *done = fake_wait(f, 3, 1000);
-        cr_assert(done != NULL && done->status == BELAY_LOST && f->revokes_count == 0);
+        ended_with(f, 3, 1000, BELAY_LOST);
+        cr_assert_eq(f->revokes_count, 0);
         cr_assert(f->losses_count == 1 && f->losses[0].reason == BELAY_LOST_EXPIRED);
-        struct core_counts counts;
         if (way == FORGET) {
             core_forget(f->core, lock);
-            core_counts(f->core, &counts);
-            cr_assert_eq(counts.locks, 1, "its record stays for what is still to be done");
+            cr_assert_eq(counts_of(f).locks, 1, "its record stays for what is still to be done");
         }
         if (way == RELEASE) {
             cr_assert_eq(core_release(f->core, f->now_ns, lock, 4, NULL), BELAY_OK);
             cr_assert_eq(fake_completion(f, 4)->status, BELAY_LOST);
-            done = fake_wait(f, 2, 10);
-            cr_assert(done != NULL && done->status == BELAY_OK);
+            ended_with(f, 2, 10, BELAY_OK);
         } else {
             passes_on_at(f, deadline_ns);
         }
-        core_counts(f->core, &counts);
-        cr_assert_eq(counts.locks, way == KEEP ? 2 : 1);
+        cr_assert_eq(counts_of(f).locks, way == KEEP ? 2 : 1);
         fake_free(f);
     }
 }
@@ -411,9 +391,7 @@ Test(leases, a_lost_bound_lock_ends_with_its_session)
     cr_assert_eq(fake_sent_ops(f, WIRE_OP_RELEASE), 0);
     cr_assert_eq(f->losses_count, 1);
     core_forget(f->core, lock);
-    struct core_counts counts;
-    core_counts(f->core, &counts);
-    cr_assert_eq(counts.locks, 2, "the other one, and what client 1 was granted");
+    cr_assert_eq(counts_of(f).locks, 2, "the other one, and what client 1 was granted");
     fake_free(f);
 }
 
@@ -487,16 +465,12 @@ Test(leases, release_races_with_a_renewal)
         struct fake *f = fake_new(NULL);
         core_ref lock = fake_acquire(f, "a", 9000, 1);
         fake_run_until(f, f->now_ns + at_us * 1000);
-        core_release(f->core, f->now_ns, lock, 2, NULL);
-        core_flush(f->core);
-        const struct fake_completion *done = fake_wait(f, 2, 1000);
-        cr_assert(done != NULL && done->status == BELAY_OK);
+        let_go(f, lock, 2);
+        ended_with(f, 2, 1000, BELAY_OK);
         fake_run(f, 10000);
         cr_assert_eq(fake_leases(f), 0);
         cr_assert_eq(f->losses_count, 0, "a lock that was released is not lost");
-        struct core_counts counts;
-        core_counts(f->core, &counts);
-        cr_assert(counts.locks == 0 && counts.requests == 0);
+        cr_assert(counts_of(f).locks == 0 && counts_of(f).requests == 0);
         fake_free(f);
     }
 }
@@ -579,8 +553,8 @@ Test(leases, convert_changes_the_token_and_not_the_deadline)
 
     fake_run(f, 1000);
     cr_assert_eq(core_convert(f->core, f->now_ns, lock, WIRE_SHARED, 1000, 2, NULL), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, 2, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OK && done->lock == lock);
+    const struct fake_completion *done = ended_with(f, 2, 1000, BELAY_OK);
+    cr_assert(done->lock == lock);
     struct core_lock_info after = info_of(f, lock);
     cr_assert(after.token > before.token && after.mode == WIRE_SHARED);
     cr_assert_eq(after.deadline_ns, before.deadline_ns);
@@ -602,13 +576,10 @@ Test(leases, reentrant_locks_are_shared)
     fake_run(f, 100);
     cr_assert_eq(fake_completion(f, 3)->status, BELAY_OK);
     cr_assert_not_null(fake_lease(f, "a"), "one use is left");
-    core_release(f->core, f->now_ns, lock, 4, NULL);
-    core_flush(f->core);
+    let_go(f, lock, 4);
     fake_run(f, 100);
     cr_assert_null(fake_lease(f, "a"));
-    struct core_counts counts;
-    core_counts(f->core, &counts);
-    cr_assert_eq(counts.locks, 0);
+    cr_assert_eq(counts_of(f).locks, 0);
     fake_free(f);
 }
 
@@ -621,12 +592,11 @@ Test(leases, a_grant_that_was_found_and_given_up)
     struct core_acquire waiting = fake_lock("a", 60000, UINT64_MAX);
     struct core_acquire again = waiting;
 
-    cr_assert_eq(core_acquire(f->core, f->now_ns, 1, &waiting, 2, NULL), BELAY_OK);
-    core_flush(f->core);
+    ask_as(f, 1, waiting, 2);
     fake_run(f, 1000);
     f->mute_pushes = true;
     cr_assert_eq(core_release(f->core, f->now_ns, first, 3, NULL), BELAY_OK);
-    cr_assert_eq(fake_wait(f, 3, 1000)->status, BELAY_OK);
+    ended_with(f, 3, 1000, BELAY_OK);
     const struct fake_lease granted = *fake_lease(f, "a");
     struct wire_granted push = {
         .reply = {.item = {.bytes = sizeof(push), .op = WIRE_OP_PUSH_GRANT},
@@ -639,22 +609,19 @@ Test(leases, a_grant_that_was_found_and_given_up)
         .waited = 1,
     };
     again.flags = WIRE_REENTRANT;
-    cr_assert_eq(core_acquire(f->core, f->now_ns, 1, &again, 4, NULL), BELAY_OK);
-    core_flush(f->core);
-    const struct fake_completion *found = fake_wait(f, 4, 1000);
-    cr_assert(found != NULL && found->status == BELAY_OK);
+    ask_as(f, 1, again, 4);
+    const struct fake_completion *found = ended_with(f, 4, 1000, BELAY_OK);
     cr_assert_eq(info_of(f, found->lock).token, granted.token);
     cr_assert_null(fake_completion(f, 2));
     cr_assert_eq(core_release(f->core, f->now_ns, found->lock, 5, NULL), BELAY_OK);
-    cr_assert_eq(fake_wait(f, 5, 1000)->status, BELAY_OK);
+    ended_with(f, 5, 1000, BELAY_OK);
     core_ref others = fake_acquire(f, "a", 20000, 6);
     cr_assert_neq(others, 0);
     fake_reply(f, 0, &push);
     fake_run(f, 1000);
     cr_assert_null(fake_completion(f, 2));
     cr_assert_eq(core_release(f->core, f->now_ns, others, 7, NULL), BELAY_OK);
-    const struct fake_completion *late = fake_wait(f, 2, 60000);
-    cr_assert(late != NULL && late->status == BELAY_OK);
+    const struct fake_completion *late = ended_with(f, 2, 60000, BELAY_OK);
     cr_assert_gt(info_of(f, late->lock).token, granted.token);
     cr_assert_eq(info_of(f, late->lock).token, fake_lease(f, "a")->token);
     fake_free(f);
@@ -669,16 +636,13 @@ Test(leases, by_lease_id)
                                          .lease = info_of(f, lock).lease};
 
     cr_assert_eq(core_lease(f->core, f->now_ns, 0, &command, 2, NULL), BELAY_OK);
-    const struct fake_completion *done = fake_wait(f, 2, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    ended_with(f, 2, 1000, BELAY_OK);
     command.op = WIRE_OP_RELEASE;
     core_forget(f->core, lock);
     cr_assert_eq(core_lease(f->core, f->now_ns, 0, &command, 3, NULL), BELAY_OK);
-    done = fake_wait(f, 3, 1000);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    ended_with(f, 3, 1000, BELAY_OK);
     cr_assert_null(fake_lease(f, "a"));
     cr_assert_eq(core_lease(f->core, f->now_ns, 0, &command, 4, NULL), BELAY_OK);
-    done = fake_wait(f, 4, 1000);
-    cr_assert(done != NULL && done->status == BELAY_LOST);
+    ended_with(f, 4, 1000, BELAY_LOST);
     fake_free(f);
 }

@@ -8,34 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client_fake.h"
-
-static core_ref waits(struct fake *f, const char *name, uint32_t ttl_ms, uint64_t wait_ms,
-                      uint64_t user)
-{
-    struct core_acquire acquire = fake_lock(name, ttl_ms, wait_ms);
-    core_ref request;
-
-    cr_assert_eq(core_acquire(f->core, f->now_ns, 0, &acquire, user, &request), BELAY_OK);
-    core_flush(f->core);
-    return request;
-}
-
-static void let_go(struct fake *f, core_ref lock, uint64_t user)
-{
-    cr_assert_eq(core_release(f->core, f->now_ns, lock, user, NULL), BELAY_OK);
-    core_flush(f->core);
-}
+#include "client_steps.h"
 
 static void nothing_is_left(struct fake *f, uint32_t leases)
 {
-    struct core_counts counts;
-
-    core_counts(f->core, &counts);
     cr_assert_eq(fake_leases(f), leases);
     cr_assert_eq(fake_waiters(f), 0);
-    cr_assert_eq(counts.requests, 0);
-    cr_assert_eq(counts.locks, leases);
+    cr_assert_eq(counts_of(f).requests, 0);
+    cr_assert_eq(counts_of(f).locks, leases);
 }
 
 Test(waits, push_brings_the_grant)
@@ -43,13 +23,12 @@ Test(waits, push_brings_the_grant)
     struct fake *f = fake_new(NULL);
     core_ref first = fake_acquire(f, "a", 60000, 1);
 
-    waits(f, "a", 60000, UINT64_MAX, 2);
+    ask(f, "a", 60000, UINT64_MAX, 2);
     fake_run(f, 1000);
     cr_assert_null(fake_completion(f, 2));
     uint32_t polls = fake_sent_ops(f, WIRE_OP_ACQUIRE);
     let_go(f, first, 3);
-    const struct fake_completion *done = fake_wait(f, 2, 100);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    const struct fake_completion *done = ended_with(f, 2, 100, BELAY_OK);
     cr_assert_lt(done->at_ns - f->now_ns + FAKE_MS, 2 * FAKE_MS);
     cr_assert_eq(fake_sent_ops(f, WIRE_OP_ACQUIRE), polls, "the push brought it, not a poll");
     fake_run(f, 10);
@@ -64,12 +43,11 @@ Test(waits, poll_finds_a_grant_whose_push_was_lost)
     core_ref first = fake_acquire(f, "a", 60000, 1);
 
     f->mute_pushes = true;
-    waits(f, "a", 60000, UINT64_MAX, 2);
+    ask(f, "a", 60000, UINT64_MAX, 2);
     fake_run(f, 1000);
     uint64_t from_ns = f->now_ns;
     let_go(f, first, 3);
-    const struct fake_completion *done = fake_wait(f, 2, 10000);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    const struct fake_completion *done = ended_with(f, 2, 10000, BELAY_OK);
     cr_assert_lt(done->at_ns - from_ns, 10000 * FAKE_MS / 3 + 10 * FAKE_MS);
     fake_free(f);
 }
@@ -81,11 +59,10 @@ Test(waits, repeated_pushes)
     core_ref first = fake_acquire(f, "a", 60000, 1);
 
     f->double_percent = 100;
-    waits(f, "a", 60000, UINT64_MAX, 2);
+    ask(f, "a", 60000, UINT64_MAX, 2);
     fake_run(f, 100);
     let_go(f, first, 3);
-    const struct fake_completion *done = fake_wait(f, 2, 100);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    const struct fake_completion *done = ended_with(f, 2, 100, BELAY_OK);
     fake_run(f, 10);
     cr_assert_geq(f->pushes_acked, 2);
     struct fake_lease *lease = fake_lease(f, "a");
@@ -116,9 +93,8 @@ Test(waits, wait_limit)
     core_ref first = fake_acquire(f, "a", 60000, 1);
     uint64_t from_ns = f->now_ns;
 
-    waits(f, "a", 60000, 700, 2);
-    const struct fake_completion *done = fake_wait(f, 2, 5000);
-    cr_assert(done != NULL && done->status == BELAY_TIMED_OUT);
+    ask(f, "a", 60000, 700, 2);
+    const struct fake_completion *done = ended_with(f, 2, 5000, BELAY_TIMED_OUT);
     cr_assert(done->at_ns - from_ns >= 700 * FAKE_MS && done->at_ns - from_ns < 702 * FAKE_MS);
     fake_run(f, 100);
     nothing_is_left(f, 1);
@@ -135,11 +111,10 @@ Test(waits, wait_limit_without_answers)
     struct fake *f = fake_new(NULL);
 
     cr_assert_neq(fake_acquire(f, "{a}0", 60000, 1), 0);
-    f->up[0] = f->up[1] = f->up[2] = false;
+    silence(f);
     uint64_t from_ns = f->now_ns;
-    waits(f, "{a}1", 60000, 700, 2);
-    const struct fake_completion *done = fake_wait(f, 2, 10000);
-    cr_assert(done != NULL && done->status == BELAY_UNREACHABLE);
+    ask(f, "{a}1", 60000, 700, 2);
+    const struct fake_completion *done = ended_with(f, 2, 10000, BELAY_UNREACHABLE);
     cr_assert(done->at_ns - from_ns >= 5700 * FAKE_MS && done->at_ns - from_ns < 5710 * FAKE_MS);
     fake_free(f);
 }
@@ -150,12 +125,11 @@ Test(waits, waiter_of_a_dead_cluster)
     struct fake *f = fake_new(NULL);
 
     fake_acquire(f, "a", 60000, 1);
-    waits(f, "a", 10000, UINT64_MAX, 2);
+    ask(f, "a", 10000, UINT64_MAX, 2);
     fake_run(f, 500);
-    f->up[0] = f->up[1] = f->up[2] = false;
+    silence(f);
     uint64_t from_ns = f->now_ns;
-    const struct fake_completion *done = fake_wait(f, 2, 60000);
-    cr_assert(done != NULL && done->status == BELAY_UNREACHABLE);
+    const struct fake_completion *done = ended_with(f, 2, 60000, BELAY_UNREACHABLE);
     cr_assert_lt(done->at_ns - from_ns, 9000 * FAKE_MS);
     fake_free(f);
 }
@@ -168,8 +142,7 @@ Test(waits, try_says_who_holds_it)
     fake_acquire(f, "a", 60000, 1);
     acquire.flags = WIRE_TRY;
     core_acquire(f->core, f->now_ns, 0, &acquire, 2, NULL);
-    const struct fake_completion *done = fake_wait(f, 2, 1000);
-    cr_assert(done != NULL && done->status == BELAY_BUSY);
+    ended_with(f, 2, 1000, BELAY_BUSY);
     nothing_is_left(f, 1);
     fake_free(f);
 }
@@ -185,7 +158,7 @@ static void cancel_at(uint64_t after_ns, bool held, uint32_t loss_percent)
     f->random = after_ns * 2654435761u + 1;
     f->loss_percent = loss_percent;
     uint64_t from_ns = f->now_ns;
-    core_ref request = waits(f, "a", 60000, UINT64_MAX, 2);
+    core_ref request = ask(f, "a", 60000, UINT64_MAX, 2);
     if (held) {
         fake_run_until(f, from_ns + 150000);
         let_go(f, first, 3);
@@ -222,7 +195,7 @@ Test(waits, cancel_at_every_point_with_loss)
         f->loss_percent = 50;
         f->double_percent = 30;
         uint64_t from_ns = f->now_ns;
-        core_ref request = waits(f, "a", 60000, UINT64_MAX, 2);
+        core_ref request = ask(f, "a", 60000, UINT64_MAX, 2);
         fake_run_until(f, from_ns + after_ns);
         let_go(f, first, 3);
         fake_run_until(f, from_ns + 2 * after_ns);
@@ -258,7 +231,7 @@ Test(waits, cancel_overtakes_the_acquire)
     cr_assert_neq(keep, 0);
     hold_acquires = true;
     f->hook = hold;
-    core_ref request = waits(f, "{a}x", 60000, UINT64_MAX, 2);
+    core_ref request = ask(f, "{a}x", 60000, UINT64_MAX, 2);
     fake_run(f, 5);
     cr_assert(core_cancel(f->core, f->now_ns, request));
     core_flush(f->core);
@@ -292,7 +265,7 @@ static void long_wait(bool mute, bool cancel)
 {
     struct fake *f = fake_new(small_window);
     core_ref first = fake_acquire(f, "{w}a", 120000, 1);
-    core_ref request = waits(f, "{w}a", 9000, UINT64_MAX, 2);
+    core_ref request = ask(f, "{w}a", 9000, UINT64_MAX, 2);
 
     for (uint64_t i = 0; i < 100; i++) {
         core_ref other = fake_acquire(f, "{w}b", 60000, 10 + 2 * i);
@@ -314,8 +287,7 @@ static void long_wait(bool mute, bool cancel)
         nothing_is_left(f, 0);
     } else {
         let_go(f, first, 3);
-        const struct fake_completion *done = fake_wait(f, 2, 10000);
-        cr_assert(done != NULL && done->status == BELAY_OK);
+        ended_with(f, 2, 10000, BELAY_OK);
         fake_run(f, 200000);
         cr_assert_eq(f->losses_count, 0);
     }
@@ -344,7 +316,7 @@ Test(waits, stale_waiter)
     struct fake *f = fake_new(small_window);
     core_ref first = fake_acquire(f, "{w}a", 120000, 1);
 
-    waits(f, "{w}a", 120000, UINT64_MAX, 2);
+    ask(f, "{w}a", 120000, UINT64_MAX, 2);
     f->no_poll_below_window = true;
     for (uint64_t i = 0; i < 20; i++) {
         core_ref other = fake_acquire(f, "{w}b", 60000, 10 + 2 * i);
@@ -352,8 +324,7 @@ Test(waits, stale_waiter)
         let_go(f, other, 11 + 2 * i);
         cr_assert_not_null(fake_wait(f, 11 + 2 * i, 1000));
     }
-    const struct fake_completion *done = fake_wait(f, 2, 10000);
-    cr_assert(done != NULL && done->status == BELAY_STALE_REQUEST);
+    ended_with(f, 2, 10000, BELAY_STALE_REQUEST);
     fake_run(f, 1000);
     let_go(f, first, 3);
     fake_run(f, 1000);
@@ -369,7 +340,7 @@ Test(waits, across_leader_changes)
     struct fake *f = fake_new(NULL);
     core_ref first = fake_acquire(f, "a", 60000, 1);
 
-    waits(f, "a", 60000, UINT64_MAX, 2);
+    ask(f, "a", 60000, UINT64_MAX, 2);
     fake_run(f, 100);
     for (uint8_t i = 1; i < 8; i++) {
         fake_new_leader(f, i % FAKE_NODES);
@@ -379,7 +350,6 @@ Test(waits, across_leader_changes)
     }
     f->mute_pushes = true;
     let_go(f, first, 3);
-    const struct fake_completion *done = fake_wait(f, 2, 4000);
-    cr_assert(done != NULL && done->status == BELAY_OK);
+    ended_with(f, 2, 4000, BELAY_OK);
     fake_free(f);
 }
