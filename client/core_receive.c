@@ -3,6 +3,7 @@
  * What datagrams say. A reply counts only if it comes from a known node and names a session and a
  * number that are waiting for it; anything else (a late duplicate, a stranger) changes nothing.
  */
+#include "consensus/plant.h"
 #include "client/core_state.h"
 
 belay_status status_of_wire(unsigned status)
@@ -133,7 +134,7 @@ static void acquire_answered(struct core *core, uint32_t at, const struct wire_i
         acquire_granted(core, at, (const struct wire_granted *)item);
     } else if (request->phase == PHASE_VERIFY) {
         request_finish(core, at, BELAY_CANCELLED, NULL, NO_SLOT, false);
-    } else if (item->status == WIRE_STALE_REQUEST) {
+    } else if (item->status == WIRE_STALE_REQUEST && !PLANTED(stale_is_done)) {
         /* The server cannot say what became of it: make sure that nothing is left of it. */
         request_abandon(core, at, BELAY_STALE_REQUEST);
     } else {
@@ -361,9 +362,10 @@ static void push_grant(struct core *core, uint32_t node, const struct wire_item 
     if (session == NO_SLOT || core->sessions[session].state == SESSION_OPENING)
         return;
     uint16_t shard = core->sessions[session].shard;
-    uint32_t at = session_request(core, session, granted->reply.number);
+    uint64_t number = granted->reply.number + PLANTED(push_of_another);
+    uint32_t at = session_request(core, session, number);
     if (at != NO_SLOT && core->requests[at].phase == PHASE_ASK &&
-        core->requests[at].number == granted->reply.number) {
+        core->requests[at].number == number) {
         if (core->requests[at].op == WIRE_OP_ACQUIRE)
             acquire_granted(core, at, granted);
         else if (core->requests[at].op == WIRE_OP_CONVERT)

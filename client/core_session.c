@@ -3,6 +3,7 @@
  * Sessions: opened when first used, one per virtual client and shard; numbers and their window;
  * keepalives that carry renewals; what happens when one is lost or closed.
  */
+#include "consensus/plant.h"
 #include "client/core_state.h"
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -359,13 +360,15 @@ void session_renewed(struct core *core, uint32_t at, const struct wire_renewed *
     struct core_session *session = &core->sessions[slot];
     bool fits = renewed->count == request->renewals.count;
 
-    session->deadline_ns = max_ns(
-        session->deadline_ns, add_ns(request->first_sent_ns, ttl_less_drift_ns(session->ttl_ms)));
+    session->deadline_ns =
+        max_ns(session->deadline_ns,
+               add_ns(PLANTED(renewal_from_reply) ? core->now_ns : request->first_sent_ns,
+                      ttl_less_drift_ns(session->ttl_ms)));
     for (uint16_t i = 0; request->renewals.head != NO_SLOT; i++) {
         uint32_t lock = request->renewals.head;
         lock_renewal_none(core, lock, &request->renewals);
         lock_renewal_result(core, lock, fits ? renewed->results[i] : WIRE_UNAVAILABLE,
-                            request->first_sent_ns);
+                            PLANTED(renewal_from_reply) ? core->now_ns : request->first_sent_ns);
     }
     for (uint32_t held = session->bound > 0 ? session->held.head : NO_SLOT; held != NO_SLOT;
          held = core->locks[held].held_next) {

@@ -202,7 +202,7 @@ static void raft_attach_match(struct raft *raft, const struct raft_message *mess
         return;
     }
     if (log->last_index > message->index) {
-        if (log_term(log, message->index + 1) == next_term) {
+        if (log_term(log, message->index + 1) == next_term && !PLANTED(agreeing_cut)) {
             raft_attach_hint(raft, message, log->last_index);
             return;
         }

@@ -45,7 +45,7 @@ static uint64_t raft_quorum_match(const struct raft *raft)
     size_t voters = 0;
 
     for (uint32_t i = 0; i < raft->configuration.count; i++) {
-        if (raft->configuration.members[i].role != RAFT_VOTER)
+        if (raft->configuration.members[i].role != RAFT_VOTER && !PLANTED(learner_counts))
             continue;
         bool self = raft->peers[i].id == raft->options.replica_id;
         match[voters++] = self ? raft->durable_index : raft->peers[i].match_index;
@@ -181,6 +181,8 @@ static void raft_probe_further(struct raft *raft, struct raft_peer *peer,
         return;
     }
     uint64_t index = raft_last_not_after_term(log, bound, message->log_term);
+    if (PLANTED(match_from_hint))
+        peer->match_index = raft_max(peer->match_index, bound);
     if (log_term(log, index) > message->log_term) {
         raft_peer_needs_snapshot(raft, peer);
         return;

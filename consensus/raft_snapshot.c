@@ -3,6 +3,7 @@
  * Where the log ends at its beginning: releasing what a snapshot (or the applied state) stands for,
  * and taking over a snapshot when the entries one needs are gone (thesis 5, 7).
  */
+#include "consensus/plant.h"
 #include "consensus/raft_internal.h"
 
 enum { RAFT_FETCH_PATIENCE = 10 }; /* election timeouts until a fetch is asked for again */
@@ -129,7 +130,8 @@ static void raft_log_replace(struct raft *raft, const struct log_base *base,
     log_reset(raft->log, base);
     raft->durable_index = base->index;
     raft->base_configuration = *configuration;
-    raft_set_configuration(raft, configuration);
+    if (!PLANTED(install_keeps_members))
+        raft_set_configuration(raft, configuration);
 }
 
 static void raft_snapshot_take(struct raft *raft, const struct log_base *base,

@@ -2,6 +2,7 @@
  *
  * The WAL's writer. Two frame buffers: one may be in flight while the other fills.
  */
+#include "consensus/plant.h"
 #include "consensus/wal_format.h"
 
 #include <errno.h>
@@ -282,7 +283,7 @@ static void wal_begin_frame(struct wal_writer *writer)
     buffer->generation = writer->generation;
     buffer->offset = writer->next_offset;
     for (uint32_t i = 0; head && i < writer->options.replicas_max; i++) {
-        if (writer->slots[i].state.replica_id != 0) {
+        if (writer->slots[i].state.replica_id != 0 && !PLANTED(segment_without_states)) {
             wal_put_state(buffer, &writer->slots[i].state, WAL_FLAG_HEAD);
         }
     }

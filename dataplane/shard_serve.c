@@ -3,6 +3,7 @@
  * Clients' requests: who may be answered here, what goes into the open batch, and when the leader
  * proposes on its own because time must pass.
  */
+#include "consensus/plant.h"
 #include <assert.h>
 #include <string.h>
 
@@ -276,7 +277,8 @@ void shard_reads_serve(struct shard *shard)
     while (shard->reads_count && shard->state == SHARD_RUNNING) {
         struct shard_read *read = &shard->reads[shard->reads_head];
 
-        if (read->index > shard->applied)
+        if (read->index > shard->applied &&
+            (!PLANTED(read_before_applied) || read->index == UINT64_MAX))
             break;
         if (read->from.port)
             answer_read(shard, &read->from, (const struct wire_named *)read->item, 0);
@@ -367,6 +369,8 @@ void shard_propose_due(struct shard *shard, uint64_t now_ns)
     bool due;
 
     if (shard->view.role != RAFT_LEADER || !shard->view.ready || shard->state != SHARD_RUNNING)
+        return;
+    if (PLANTED(nothing_stamped) && shard->limits_set)
         return;
     if (!shard->limits_set) {
         /* Everything up to the term's no-op is applied, so a missing LOG_LIMITS is really missing;

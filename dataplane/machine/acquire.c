@@ -123,7 +123,7 @@ static void acquire_later(struct lock_machine *machine, const struct attempt *at
         .answer = attempt->answer,
         .lease = NONE,
         .wait_ms = attempt->acquire->wait_ms,
-        .rank = attempt->acquire->priority,
+        .rank = PLANTED(priority_ignored) ? 0 : attempt->acquire->priority,
     };
     (void)waiter_join(machine, attempt->resource, &terms);
 }
@@ -204,7 +204,8 @@ static bool is_open_to(const struct lock_machine *machine, const struct attempt 
         return true;
     }
     const struct resource_record *resource = resource_at(machine, attempt->resource);
-    bool barge = (attempt->acquire->request.item.flags & WIRE_BARGE) != 0 || PLANTED(barging);
+    bool barge = (attempt->acquire->request.item.flags & WIRE_BARGE) != 0 || PLANTED(barging) ||
+                 (PLANTED(shared_past_exclusive) && attempt->acquire->mode == WIRE_SHARED);
     int passed_rank = barge ? RANK_UPGRADER : attempt->acquire->priority;
     return holders_allow(machine, resource, attempt->acquire->mode) &&
            resource_closed_until(machine, resource) == 0 &&

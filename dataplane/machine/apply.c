@@ -227,7 +227,7 @@ static void apply_numbered(struct lock_machine *machine, const struct wire_reque
         return;
     }
     const struct session_record *record = session_at(machine, session);
-    answers_trim(machine, session, request->acked_below);
+    answers_trim(machine, session, request->acked_below + PLANTED(window_moved));
     enum wire_status placed = window_check(machine, record, request->number);
     if (placed == WIRE_STALE_REQUEST && reply_passed(machine, request, session)) {
         return;

@@ -2,6 +2,7 @@
  *
  * CONVERT (shared to exclusive and back) and CANCEL (of an acquire or a convert).
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
 /* ---- CONVERT --------------------------------------------------------------------------------- */
@@ -83,6 +84,8 @@ static void cancel_unseen(struct lock_machine *machine, const struct wire_cancel
                           uint32_t session, struct answer_record *answer)
 {
     const struct lock_limits *limits = &machine->state.limits;
+    if (PLANTED(cancel_forgotten))
+        return;
     if (live(machine, SLAB_ANSWERS) >= limits->answers_max) {
         answer_problem(answer, WIRE_OVER_LIMIT, WIRE_WHAT_ANSWERS, limits->answers_max);
         return;

@@ -2,6 +2,7 @@
  *
  * How a lease ends: released, expired, or forced out.
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
 static enum wire_status lost_reason(const struct lease_record *record, enum lease_end how)
@@ -39,7 +40,7 @@ static void lease_end_alone(struct lock_machine *machine, uint32_t lease, enum l
     lease_remove(machine, lease);
     count_up(how == LEASE_EXPIRED ? &machine->state.expired : &machine->state.released);
     uint32_t delay_ms = 0;
-    if (how == LEASE_EXPIRED && extra != NONE) {
+    if (how == LEASE_EXPIRED && extra != NONE && !PLANTED(lock_delay_ignored)) {
         delay_ms = extra_at(machine, extra)->lock_delay_ms;
     }
     if (delay_ms > 0) {
@@ -55,7 +56,7 @@ uint32_t lease_end(struct lock_machine *machine, uint32_t lease, enum lease_end 
 {
     uint32_t resource = lease_at(machine, lease)->resource;
     lease_end_alone(machine, lease, how, told);
-    return grant_next(machine, resource);
+    return PLANTED(wakeup_missed) ? resource : grant_next(machine, resource);
 }
 
 uint32_t lease_end_over(struct lock_machine *machine, uint32_t lease)
@@ -77,7 +78,7 @@ uint32_t lease_find(struct lock_machine *machine, const struct wire_lease_id *id
         resource_at(machine, record->resource)->key_tag != key_tag) {
         return NONE;
     }
-    if (lease_is_over(machine, record)) {
+    if (lease_is_over(machine, record) && !PLANTED(renewed_after_its_end)) {
         (void)lease_end_over(machine, id->slot);
         return NONE;
     }
@@ -125,7 +126,7 @@ static bool force_holders(struct lock_machine *machine, uint32_t resource, bool 
             return false;
         }
         uint32_t next = lease_at(machine, lease)->holder_next;
-        if (now) {
+        if (now || PLANTED(forced_at_once)) {
             lease_end_alone(machine, lease, LEASE_FORCED_OUT, true);
         } else if (!lease_is_over(machine, lease_at(machine, lease))) {
             force_ask(machine, lease);

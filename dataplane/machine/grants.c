@@ -163,7 +163,8 @@ void lease_upgrade(struct lock_machine *machine, uint32_t lease)
     struct lease_record *record = lease_change(machine, lease);
     resource_write_begin(machine, record->resource);
     WORD_PUT(record->until, record->until | LEASE_EXCLUSIVE);
-    lease_new_token(machine, lease);
+    if (!PLANTED(upgrade_keeps_token))
+        lease_new_token(machine, lease);
     resource_write_end(machine, record->resource);
     lease_arm(machine, lease, lease_deadline(machine, record, record->ttl_ms));
 }

@@ -7,6 +7,7 @@
  * not taken over unless every invariant of verify.h holds. Parsing and rebuilding work in bounded
  * steps, so that a worker can do them beside its other shards.
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/snapshot.h"
 #include "dataplane/machine/verify.h"
 
@@ -132,6 +133,8 @@ static int parse_head(struct lock_machine *machine)
         return -ENOSPC;
     }
     words_put(&machine->state, &head->state, sizeof(head->state));
+    if (PLANTED(token_not_restored))
+        WORD_PUT(machine->state.token_last, machine->state.token_last & ~UINT64_C(0xffffffffff));
     machine->now = (struct entry_now){.stamp_ns = head->state.stamp_ns,
                                       .tick = head->state.stamp_ns / LOCK_TICK_NS};
     restore->stage = PARSE_GROUP;

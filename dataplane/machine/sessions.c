@@ -7,6 +7,7 @@
  * released step by step (session_end_step), so that ending a session with any number of locks holds
  * up nobody (kubernetes#96836).
  */
+#include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
 #include <string.h>
@@ -93,7 +94,7 @@ void apply_open(struct lock_machine *machine, const struct wire_open *open)
 {
     const struct lock_limits *limits = &machine->state.limits;
     const struct wire_request *request = &open->request;
-    uint32_t session = session_find_nonce(machine, open->nonce);
+    uint32_t session = PLANTED(opened_twice) ? NONE : session_find_nonce(machine, open->nonce);
     if (session != NONE && session_is_over(machine, session_at(machine, session))) {
         session_end(machine, session, false);
         session = NONE;
@@ -128,7 +129,8 @@ void apply_keepalive(struct lock_machine *machine, const struct wire_renew *rene
         record->address_number = renew->request.number;
         record->address = renew->address;
     }
-    session_rearm(machine, session, tick_after(machine->now.stamp_ns, record->ttl_ms));
+    if (!PLANTED(session_not_extended))
+        session_rearm(machine, session, tick_after(machine->now.stamp_ns, record->ttl_ms));
     apply_renew(machine, renew, answer);
 }
 
@@ -205,7 +207,7 @@ bool session_end_step(struct lock_machine *machine)
         return false;
     }
     const struct session_record *record = session_at(machine, session);
-    if (record->waiter != NONE) {
+    if (record->waiter != NONE && !PLANTED(queue_left)) {
         uint32_t waiter = record->waiter;
         uint32_t resource = queue_at(machine, waiter_at(machine, waiter)->queue)->resource;
         waiter_end(machine, waiter, WIRE_SESSION_LOST);
