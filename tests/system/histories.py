@@ -15,6 +15,7 @@ import subprocess
 from check import Failed, expect, wait_until
 from harness import HISTORY, LINCHECK, Command
 
+READERS = 500000  # process numbers from here on are of a test's own reads
 ENDINGS = 1000000  # process numbers from here on are of leases that ended by themselves
 
 
@@ -97,7 +98,7 @@ class Histories:
     def __init__(self, cluster, model="fenced-mutex", processes=3, clients=3, keys=6, ttl_ms=600,
                  seed=1):
         self.model, self.directory = model, cluster.directory
-        self.paths, self.commands, self.events_at = [], [], {}
+        self.keys, self.paths, self.commands, self.more = keys, [], [], []
         for number in range(processes):
             path = os.path.join(cluster.directory, f"history-{model}-{number}.json")
             self.paths.append(path)
@@ -128,6 +129,20 @@ class Histories:
         self.commands[number].signal(signal.SIGKILL)
         self.commands[number].wait(10)
 
+    def key(self, number):
+        """As history.c names them."""
+        return f"history/{'s' if self.model == 'shared-lock' else 'x'}/{number}"
+
+    def add_query(self, key, invoked_ns, answered_ns, answer):
+        """What a test has read itself (wire.queried)."""
+        event = {"process": READERS + len(self.more), "f": "query", "key": key}
+        told = {"holders": answer["holders"]}
+        if answer["holders"] > 0:
+            told.update(token=str(answer["token"]),
+                        mode="exclusive" if answer["exclusive"] else "shared")
+        self.more += [dict(event, type="invoke", time=invoked_ns),
+                      dict(event, **told, type="ok", time=answered_ns)]
+
     def finish(self):
         """Ends the clients. The events, and the history made of them."""
         for command in self.commands:
@@ -136,7 +151,7 @@ class Histories:
         for command in self.commands:
             if command.result is None:
                 command.wait(60).ok()
-        events = [event for path in self.paths for event in read_lines(path)]
+        events = [event for path in self.paths for event in read_lines(path)] + self.more
         return with_endings(events, self.model)
 
     def check(self, least=250):

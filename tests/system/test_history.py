@@ -4,8 +4,11 @@ Everything they asked for and were told, reads included, must have happened in o
 belay-lincheck, which shares no code with Belay."""
 import copy
 import os
+import struct
+import time
 
-from check import Directory, equal, expect, run, wait_until
+import wire
+from check import Directory, equal, expect, remember, run, wait_until
 from harness import Cluster
 from histories import ENDINGS, Histories, judge
 from netns import network_of, unshared
@@ -84,6 +87,45 @@ def test_all_killed():
         histories.check()
 
 
+class LateReader:
+    """Reads that lie in a stopped leader's socket until it runs again."""
+
+    def __init__(self, cluster, leader, histories):
+        self.client, self.histories, self.asked = wire.Client(leader.client_address), histories, {}
+        self.keys = [key for key in map(histories.key, range(histories.keys))
+                     if cluster.shard_of(key) == cluster.shard_of(KEY)]
+        self.shard = cluster.shard_of(KEY)
+        self.client.open(self.shard)  # its cookie is what is needed
+        remember(self)
+
+    def send(self):
+        for number, key in enumerate(self.keys, 1):
+            self.asked[number] = (key, time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+            self.client.send(wire.datagram([wire.query_item(self.shard, number, key)],
+                                           cookie=self.client.cookie))
+
+    def receive(self):
+        """Puts answers into the history; how many reads were answered at all."""
+        answered, deadline = 0, time.monotonic() + 5
+        while answered < len(self.asked) and time.monotonic() < deadline:
+            data = self.client.receive(deadline - time.monotonic())
+            now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            for one in wire.decode(data)[1] if data else []:
+                if one["op"] != wire.QUERY:
+                    continue
+                answered += 1
+                key, asked_ns = self.asked[struct.unpack_from("<Q", one["bytes"], 16)[0]]
+                if one["status"] == wire.OK:
+                    self.histories.add_query(key, asked_ns, now_ns, wire.queried(one))
+        return answered
+
+    def close(self):
+        self.client.close()
+
+    def report(self):
+        return ""
+
+
 def test_leader_stopped():
     """The stopped leader comes back while clients still send to it, and must not answer from what
     it knew, reads least of all."""
@@ -94,10 +136,14 @@ def test_leader_stopped():
             histories.wait_answers(150)
             victim = leader_of_load(cluster)
             others = [node for node in cluster if node is not victim]
+            late = LateReader(cluster, victim, histories)
             victim.sigstop()
             wait_until(lambda: leader_of_load(cluster, others), 10, "another leads")
             histories.wait_answers(100)
+            late.send()
+            histories.wait_answers(50)
             victim.sigcont()
+            expect(late.receive() > 0, "the late reads are answered: not to be served here")
             histories.wait_answers(100)
         histories.check()
 

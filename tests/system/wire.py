@@ -100,6 +100,22 @@ def acquire_item(shard, session, number, name, ttl_ms, wait_ms=FOREVER, flags=0,
     return request(ACQUIRE, session, number, body, flags, shard, acked_below)
 
 
+def query_item(shard, number, name):
+    """A linearizable read of a lock: without a session, its number is echoed."""
+    name = name.encode()
+    return request(QUERY, 0, number, struct.pack("<QBB6s", 0, 0, len(name), bytes(6)) + name,
+                   shard=shard)
+
+
+def queried(reply):
+    """{"holders", and of the first one "exclusive", "token"} of a query's answer."""
+    holders, _, parties = struct.unpack_from("<III", reply["bytes"], 56)
+    if holders == 0 or parties == 0:
+        return {"holders": holders}
+    token, = struct.unpack_from("<Q", reply["bytes"], 72 + 8)
+    return {"holders": holders, "token": token, "exclusive": reply["bytes"][72 + 24] == EXCLUSIVE}
+
+
 def page_item(op, number, start=0):
     return item(op, struct.pack("<QII96s", number, start, 0, bytes(96)))
 
