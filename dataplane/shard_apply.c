@@ -30,32 +30,38 @@ static void emit(void *context, const struct lock_output *output)
         board_count(&counters->pushes_dropped);
 }
 
-static void apply_entry(struct shard *shard, const struct log_entry *entry, struct lock_sink *sink)
+/* As the machine sees it. */
+static struct lock_entry machine_entry(const struct log_entry *entry)
 {
-    struct lock_entry input = {
+    struct lock_entry seen = {
         .index = entry->index,
         .stamp_ns = entry->stamp_ns,
         .kind = LOCK_ENTRY_EMPTY,
         .payload = log_entry_payload(entry),
         .payload_bytes = entry->payload_bytes,
     };
+    if (entry->kind == LOG_COMMANDS)
+        seen.kind = LOCK_ENTRY_COMMANDS;
+    else if (entry->kind == LOG_LIMITS)
+        seen.kind = LOCK_ENTRY_LIMITS;
+    return seen;
+}
+
+/* `next`: the one that will be applied after it, or NULL. */
+static void apply_entry(struct shard *shard, const struct log_entry *entry,
+                        const struct log_entry *next, struct lock_sink *sink)
+{
+    struct lock_entry input = machine_entry(entry);
+    struct lock_entry ahead;
     int result;
 
-    switch (entry->kind) {
-    case LOG_COMMANDS:
-        input.kind = LOCK_ENTRY_COMMANDS;
-        break;
-    case LOG_LIMITS:
-        input.kind = LOCK_ENTRY_LIMITS;
-        break;
-    case LOG_CONFIGURATION:
+    if (entry->kind == LOG_CONFIGURATION) {
         (void)raft_configuration_decode(&shard->configuration, input.payload, input.payload_bytes);
         shard->configuration.index = entry->index;
-        break;
-    default:
-        break;
     }
-    result = lock_machine_apply(shard->machine, &input, sink);
+    if (next)
+        ahead = machine_entry(next);
+    result = lock_machine_apply_ahead(shard->machine, &input, next ? &ahead : NULL, sink);
     if (result < 0)
         shard_note(shard, &(struct shard_note){.event = "apply_failed",
                                                .first_name = "index",
@@ -95,9 +101,11 @@ bool shard_apply(struct shard *shard, uint64_t now_ns)
         until = before + SHARD_APPLY_ENTRIES_MAX;
     while (shard->applied < until) {
         const struct log_entry *entry = log_at(&shard->log, shard->applied + 1);
+        const struct log_entry *next =
+            shard->applied + 2 <= until ? log_at(&shard->log, shard->applied + 2) : NULL;
 
         assert(entry); /* nothing is released before it is applied */
-        apply_entry(shard, entry, told);
+        apply_entry(shard, entry, next, told);
     }
     if (shard->applied > before)
         shard_step(shard, &(struct raft_event){.kind = RAFT_EV_APPLIED,

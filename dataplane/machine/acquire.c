@@ -96,10 +96,13 @@ static void acquire_now(struct lock_machine *machine, struct attempt *attempt)
         return;
     }
     struct grant_terms terms = terms_of(machine, attempt);
+    index_write_begin(&machine->names, (uint32_t)attempt->key.hash);
     if (attempt->resource == NONE) {
         attempt->resource = resource_create(machine, &attempt->key);
     }
-    answer_granted(machine, answer, grant(machine, attempt->resource, &terms), 0);
+    uint32_t lease = grant(machine, attempt->resource, &terms);
+    index_write_end(&machine->names, (uint32_t)attempt->key.hash);
+    answer_granted(machine, answer, lease, 0);
 }
 
 static void acquire_later(struct lock_machine *machine, const struct attempt *attempt)

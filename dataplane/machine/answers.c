@@ -14,8 +14,6 @@
  */
 #include "dataplane/machine/machine.h"
 
-#include <string.h>
-
 enum wire_status window_check(const struct lock_machine *machine,
                               const struct session_record *record, uint64_t number)
 {
@@ -31,10 +29,12 @@ enum wire_status window_check(const struct lock_machine *machine,
 uint32_t answer_create(struct lock_machine *machine, uint32_t session, uint64_t number, uint8_t op)
 {
     uint32_t answer = slab_take(&machine->slabs[SLAB_ANSWERS]);
-    assert(answer != NONE && answer_find(machine, session, number) == NONE);
+    assert(answer != NONE);
     struct answer_record *record = answer_change(machine, answer);
     *record = (struct answer_record){.number = number, .session = session, .op = op};
-    *window_cell(machine, session, number) = answer;
+    uint32_t *cell = window_cell(machine, session, number);
+    assert(*cell == NONE);
+    *cell = answer;
     session_change(machine, session)->answers++;
     return answer;
 }
@@ -55,12 +55,9 @@ void answer_free(struct lock_machine *machine, uint32_t answer)
     slab_free(&machine->slabs[SLAB_ANSWERS], answer);
 }
 
-void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below)
+void answers_forget(struct lock_machine *machine, uint32_t session, uint64_t below)
 {
-    const struct session_record *record = session_at(machine, session);
-    if (below <= record->acked_below) {
-        return;
-    }
+    struct session_record *record = session_change(machine, session);
     /* Numbers further on than the window is wide have no answers. */
     uint64_t cells = (uint64_t)machine->window_mask + 1;
     uint64_t span = below - record->acked_below;
@@ -72,7 +69,7 @@ void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below
         }
         if ((*cell & CELL_LOOK) == 0) {
             slab_free(&machine->slabs[SLAB_ANSWERS], *cell);
-            session_change(machine, session)->answers--;
+            record->answers--;
             *cell = NONE;
         } else if (answer_at(machine, cell_answer(*cell))->status == WIRE_QUEUED) {
             *cell = NONE; /* passed over */
@@ -80,7 +77,7 @@ void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below
             answer_free(machine, cell_answer(*cell));
         }
     }
-    session_change(machine, session)->acked_below = below;
+    record->acked_below = below;
 }
 
 void answer_ended(struct lock_machine *machine, uint32_t answer)
@@ -115,7 +112,6 @@ void answer_granted(const struct lock_machine *machine, struct answer_record *an
                     uint32_t lease, uint8_t flags)
 {
     const struct lease_record *record = lease_at(machine, lease);
-    memset(answer->words, 0, sizeof(answer->words));
     answer->status = WIRE_OK;
     answer->flags = flags;
     answer->mode = until_has(record->until, LEASE_EXCLUSIVE) ? WIRE_EXCLUSIVE : WIRE_SHARED;

@@ -13,22 +13,18 @@
 #include <errno.h>
 #include <string.h>
 
-enum {
-    AHEAD = 32,         /* commands announced at once; a power of two */
-    STAGE_COMMANDS = 6, /* commands between a stage and the next: about one memory latency */
-};
+enum { STAGE_COMMANDS = 6 /* between a stage and the next: more than one memory latency */ };
 
 /* ---- announcing ------------------------------------------------------------------------------ */
-
-struct announced {
-    const struct wire_request *request;
-    uint64_t key_hash; /* acquires */
-    uint32_t session;  /* a guess */
-};
 
 /* Macros and forced inlining: gcc takes a function that only prefetches for one without effect and
  * drops calls of it. */
 #define ANNOUNCE __attribute__((always_inline)) static inline
+
+ANNOUNCE struct announced *ahead_at(struct ahead *ahead, uint32_t turn)
+{
+    return &ahead->commands[(ahead->ring + turn) % AHEAD_COMMANDS];
+}
 
 ANNOUNCE void prefetch_lease(const struct lock_machine *machine, uint32_t lease)
 {
@@ -37,10 +33,11 @@ ANNOUNCE void prefetch_lease(const struct lock_machine *machine, uint32_t lease)
     }
 }
 
-/* A resource may lie across two lines. What a release touches is at its end. */
+/* A resource may lie across two lines, anywhere. What a release touches is at its end. */
 ANNOUNCE void prefetch_resource_end(const struct lock_machine *machine, uint32_t resource)
 {
     __builtin_prefetch(&resource_at(machine, resource)->key_tag, 1);
+    __builtin_prefetch(&resource_at(machine, resource)->queue, 1);
 }
 
 static const struct wire_lease_id *lease_id_of(const struct wire_request *request)
@@ -75,21 +72,29 @@ ANNOUNCE void announce_named(struct lock_machine *machine, struct announced *com
     }
 }
 
-/* What that names. */
-ANNOUNCE void announce_found(struct lock_machine *machine, struct announced *command)
+/* What that names. `before`: the command before it, of which it is often a neighbour in the same
+ * datagram; or NULL. */
+ANNOUNCE void announce_found(struct lock_machine *machine, struct announced *command,
+                             const struct announced *before)
 {
     const struct wire_request *request = command->request;
-    struct index_search search = index_search(&machine->ids, request->session);
     command->session = NONE;
-    if (index_candidate(&search, &command->session)) {
-        __builtin_prefetch(session_at(machine, command->session), 1); /* its first line */
+    if (before != NULL && before->request->session == request->session) {
+        command->session = before->session;
+    } else {
+        struct index_search search = index_search(&machine->ids, request->session);
+        if (index_candidate(&search, &command->session)) {
+            __builtin_prefetch(session_at(machine, command->session), 1); /* its first line */
+        }
+    }
+    if (command->session != NONE) {
         __builtin_prefetch(window_cell(machine, command->session, request->number), 1);
+        __builtin_prefetch(window_cell(machine, command->session, request->acked_below - 1), 1);
     }
     if (request->item.op == WIRE_OP_ACQUIRE) {
         uint32_t resource;
         index_prefetch_next(&machine->names, (uint32_t)command->key_hash);
-        search = index_search(&machine->names, command->key_hash);
-        if (index_candidate(&search, &resource)) {
+        if (index_at_home(&machine->names, command->key_hash, &resource)) {
             __builtin_prefetch(resource_at(machine, resource), 1);
             prefetch_resource_end(machine, resource);
         }
@@ -302,29 +307,86 @@ static bool commands_sound(const struct lock_entry *entry, struct lock_batch *ba
     return at == entry->payload_bytes;
 }
 
-static void apply_commands(struct lock_machine *machine, const struct lock_entry *entry,
-                           const struct lock_batch *batch)
+/* ---- the stream of commands ------------------------------------------------------------------ */
+
+/* Whether this is the entry that was named as the next one: entries of one index are the same. */
+static bool is_announced(const struct lock_machine *machine, const struct lock_entry *entry)
 {
-    const struct wire_item *item = (const struct wire_item *)(entry->payload + sizeof(*batch));
-    struct announced commands[AHEAD] = {0};
-    static_assert(3 * STAGE_COMMANDS < AHEAD, "every command in a stage has its own place");
-    for (uint64_t step = 0; step < (uint64_t)batch->count + 3 * STAGE_COMMANDS; step++) {
-        if (step < batch->count) {
-            struct announced *command = &commands[step % AHEAD];
-            command->request = (const struct wire_request *)item;
-            item = wire_item_next(item);
-            announce_named(machine, command);
+    return machine->ahead.payload == entry->payload && machine->ahead.index == entry->index;
+}
+
+/* Begins a stream: nothing was announced. */
+static void ahead_start(struct ahead *ahead, const struct lock_entry *entry)
+{
+    *ahead = (struct ahead){
+        .payload = entry->payload,
+        .index = entry->index,
+        .item = (const struct wire_item *)(entry->payload + sizeof(struct lock_batch)),
+    };
+}
+
+/* What was announced beyond this entry are the first commands of the next one. */
+static void ahead_shift(struct ahead *ahead, const struct lock_entry *entry, uint32_t applied)
+{
+    ahead->payload = entry->payload;
+    ahead->index = entry->index;
+    ahead->ring += applied;
+    ahead->named -= applied;
+    ahead->found -= applied;
+    ahead->neighbours -= applied;
+}
+
+/* Lets the stages go on to where they should be when command `turn` of the stream is applied. */
+ANNOUNCE void ahead_advance(struct lock_machine *machine, struct ahead *ahead, uint32_t turn,
+                            uint32_t count)
+{
+    static_assert(3 * STAGE_COMMANDS < AHEAD_COMMANDS,
+                  "every command in a stage has its own place");
+    for (; ahead->named < count && ahead->named <= turn + 3 * STAGE_COMMANDS; ahead->named++) {
+        struct announced *command = ahead_at(ahead, ahead->named);
+        if (ahead->item == ahead->end) {
+            ahead->item = ahead->next_item;
         }
-        if (step - STAGE_COMMANDS < batch->count) { /* wraps far above count at first */
-            announce_found(machine, &commands[(step - STAGE_COMMANDS) % AHEAD]);
-        }
-        if (step - 2 * STAGE_COMMANDS < batch->count) {
-            announce_neighbours(machine, &commands[(step - 2 * STAGE_COMMANDS) % AHEAD]);
-        }
-        if (step - 3 * STAGE_COMMANDS < batch->count) {
-            machine->now.command = (uint32_t)(step - 3 * STAGE_COMMANDS);
-            apply_command(machine, &commands[machine->now.command % AHEAD]);
-        }
+        command->request = (const struct wire_request *)ahead->item;
+        ahead->item = wire_item_next(ahead->item);
+        announce_named(machine, command);
+    }
+    for (; ahead->found < ahead->named && ahead->found <= turn + 2 * STAGE_COMMANDS;
+         ahead->found++) {
+        announce_found(machine, ahead_at(ahead, ahead->found),
+                       ahead->found == 0 ? NULL : ahead_at(ahead, ahead->found - 1));
+    }
+    for (; ahead->neighbours < ahead->found && ahead->neighbours <= turn + STAGE_COMMANDS;
+         ahead->neighbours++) {
+        announce_neighbours(machine, ahead_at(ahead, ahead->neighbours));
+    }
+}
+
+/* The stages run on into the first commands of the entry that comes next, if it is known: what they
+ * fetch arrives while commands of this one are applied. */
+static void apply_commands(struct lock_machine *machine, const struct lock_entry *entry,
+                           const struct lock_batch *batch, const struct lock_entry *next,
+                           const struct lock_batch *next_batch)
+{
+    struct ahead *ahead = &machine->ahead;
+    uint32_t count = batch->count;
+    if (!is_announced(machine, entry)) {
+        ahead_start(ahead, entry);
+    }
+    ahead->end = (const struct wire_item *)(entry->payload + entry->payload_bytes);
+    if (next != NULL) {
+        count += next_batch->count;
+        ahead->next_item = (const struct wire_item *)(next->payload + sizeof(*next_batch));
+    }
+    for (uint32_t turn = 0; turn < batch->count; turn++) {
+        ahead_advance(machine, ahead, turn, count);
+        machine->now.command = turn;
+        apply_command(machine, ahead_at(ahead, turn));
+    }
+    if (next != NULL) {
+        ahead_shift(ahead, next, batch->count);
+    } else {
+        ahead->payload = NULL;
     }
 }
 
@@ -351,20 +413,42 @@ static void entry_begin(struct lock_machine *machine, const struct lock_entry *e
         (struct entry_now){.stamp_ns = stamp_ns, .tick = stamp_ns / LOCK_TICK_NS, .sink = sink};
 }
 
+/* An entry that was announced has been judged. */
+static bool commands_judged(const struct lock_machine *machine, const struct lock_entry *entry,
+                            struct lock_batch *batch)
+{
+    if (!is_announced(machine, entry)) {
+        return commands_sound(entry, batch);
+    }
+    memcpy(batch, entry->payload, sizeof(*batch));
+    return true;
+}
+
 int lock_machine_apply(struct lock_machine *machine, const struct lock_entry *entry,
                        struct lock_sink *sink)
 {
+    return lock_machine_apply_ahead(machine, entry, NULL, sink);
+}
+
+int lock_machine_apply_ahead(struct lock_machine *machine, const struct lock_entry *entry,
+                             const struct lock_entry *next, struct lock_sink *sink)
+{
     struct lock_batch batch = {.endings_max = LOCK_ENDINGS_DEFAULT};
+    struct lock_batch next_batch;
     struct lock_limits limits;
     assert(!machine->restoring);
     switch (entry->kind) {
     case LOCK_ENTRY_COMMANDS:
-        if (!commands_sound(entry, &batch)) {
+        if (!commands_judged(machine, entry, &batch)) {
             return -EBADMSG;
+        }
+        if (next != NULL &&
+            (next->kind != LOCK_ENTRY_COMMANDS || !commands_sound(next, &next_batch))) {
+            next = NULL; /* its own turn will tell */
         }
         entry_begin(machine, entry, sink);
         settle(machine, batch.endings_max);
-        apply_commands(machine, entry, &batch);
+        apply_commands(machine, entry, &batch, next, &next_batch);
         return 0;
     case LOCK_ENTRY_LIMITS:
         if (!lock_limits_decode(&limits, entry->payload, entry->payload_bytes) ||

@@ -25,9 +25,10 @@ static void end_upgrade(struct lock_machine *machine, uint32_t lease)
     }
 }
 
-/* Ends the lease without looking who is next. */
-static void lease_end_alone(struct lock_machine *machine, uint32_t lease, enum lease_end how,
-                            bool told)
+/* Ends the lease without looking who is next. An idle resource goes with it, unless it must `stay`:
+ * true if it is gone. */
+static bool lease_end_alone(struct lock_machine *machine, uint32_t lease, enum lease_end how,
+                            bool told, bool stay)
 {
     const struct lease_record *record = lease_at(machine, lease);
     uint32_t resource = record->resource;
@@ -37,12 +38,12 @@ static void lease_end_alone(struct lock_machine *machine, uint32_t lease, enum l
     }
     history_add(machine, record->token, how);
     end_upgrade(machine, lease);
-    lease_remove(machine, lease);
-    count_up(how == LEASE_EXPIRED ? &machine->state.expired : &machine->state.released);
     uint32_t delay_ms = 0;
     if (how == LEASE_EXPIRED && extra != NONE && !PLANTED(lock_delay_ignored)) {
         delay_ms = extra_at(machine, extra)->lock_delay_ms;
     }
+    bool gone = lease_remove(machine, lease, stay || delay_ms > 0);
+    count_up(how == LEASE_EXPIRED ? &machine->state.expired : &machine->state.released);
     if (delay_ms > 0) {
         /* Counted from here, not from the deadline: nobody knew before that it was over. */
         queue_close(machine, queue_of(machine, resource),
@@ -50,12 +51,15 @@ static void lease_end_alone(struct lock_machine *machine, uint32_t lease, enum l
     } else {
         extra_free(machine, extra);
     }
+    return gone;
 }
 
 uint32_t lease_end(struct lock_machine *machine, uint32_t lease, enum lease_end how, bool told)
 {
     uint32_t resource = lease_at(machine, lease)->resource;
-    lease_end_alone(machine, lease, how, told);
+    if (lease_end_alone(machine, lease, how, told, false)) {
+        return NONE;
+    }
     return PLANTED(wakeup_missed) ? resource : grant_next(machine, resource);
 }
 
@@ -127,7 +131,7 @@ static bool force_holders(struct lock_machine *machine, uint32_t resource, bool 
         }
         uint32_t next = lease_at(machine, lease)->holder_next;
         if (now || PLANTED(forced_at_once)) {
-            lease_end_alone(machine, lease, LEASE_FORCED_OUT, true);
+            (void)lease_end_alone(machine, lease, LEASE_FORCED_OUT, true, true);
         } else if (!lease_is_over(machine, lease_at(machine, lease))) {
             force_ask(machine, lease);
         }

@@ -5,6 +5,8 @@
 #include "consensus/plant.h"
 #include "dataplane/machine/machine.h"
 
+#include <string.h>
+
 /* ---- a lease's timer ------------------------------------------------------------------------- */
 
 void lease_disarm(struct lock_machine *machine, uint32_t lease)
@@ -92,7 +94,6 @@ uint32_t grant(struct lock_machine *machine, uint32_t resource, const struct gra
     struct lease_record *record = lease_change(machine, lease);
     uint64_t flags = (terms->mode == WIRE_EXCLUSIVE ? LEASE_EXCLUSIVE : 0) |
                      (terms->ttl_ms == 0 ? LEASE_BOUND : 0);
-    resource_write_begin(machine, resource);
     record->secret = terms->secret;
     WORD_PUT(record->until, until_make(TICK_NEVER, flags));
     record->armed = 0;
@@ -102,8 +103,12 @@ uint32_t grant(struct lock_machine *machine, uint32_t resource, const struct gra
     WORD_PUT(record->extra, terms->extra);
     lease_link(machine, lease, record);
     lease_new_token(machine, lease);
-    resource_write_end(machine, resource);
-    lease_arm(machine, lease, lease_deadline(machine, record, terms->ttl_ms));
+    uint64_t tick = lease_deadline(machine, record, terms->ttl_ms);
+    if (tick != TICK_NEVER) {
+        WORD_PUT(record->until, until_make(tick, flags));
+        record->armed = next_arming(machine);
+        timers_arm(&machine->timers, timer_id(machine, TIMER_LEASE, lease), tick);
+    }
     return lease;
 }
 
@@ -144,7 +149,7 @@ static void session_unlink(struct lock_machine *machine, const struct lease_reco
     }
 }
 
-void lease_remove(struct lock_machine *machine, uint32_t lease)
+bool lease_remove(struct lock_machine *machine, uint32_t lease, bool stay)
 {
     const struct lease_record *record = lease_at(machine, lease);
     uint32_t resource = record->resource;
@@ -153,7 +158,12 @@ void lease_remove(struct lock_machine *machine, uint32_t lease)
     holder_unlink(machine, lease, record);
     session_unlink(machine, record);
     slab_free(&machine->slabs[SLAB_LEASES], lease);
+    bool idle = !stay && resource_is_idle(resource_at(machine, resource));
+    if (idle) {
+        resource_drop(machine, resource);
+    }
     resource_write_end(machine, resource);
+    return idle;
 }
 
 /* ---- who is next ----------------------------------------------------------------------------- */
@@ -183,11 +193,15 @@ static void grant_waiter(struct lock_machine *machine, uint32_t resource, uint32
     };
     waiter_remove(machine, waiter);
     if (lease == NONE) {
+        resource_write_begin(machine, resource);
         lease = grant(machine, resource, &terms);
+        resource_write_end(machine, resource);
     } else {
         lease_upgrade(machine, lease);
     }
-    answer_granted(machine, answer_change(machine, answer), lease, ANSWER_WAITED);
+    struct answer_record *answer_record = answer_change(machine, answer);
+    memset(answer_record->words, 0, sizeof(answer_record->words)); /* named the waiter */
+    answer_granted(machine, answer_record, lease, ANSWER_WAITED);
     push_grant(machine, machine->now.sink, answer_at(machine, answer));
     answer_ended(machine, answer);
 }
@@ -243,10 +257,12 @@ uint32_t grant_next(struct lock_machine *machine, uint32_t resource)
         }
         queue_drop_if_empty(machine, queue);
     }
-    if (record->holder != NONE || record->queue != NONE) {
+    if (!resource_is_idle(record)) {
         return resource;
     }
-    resource_drop_if_idle(machine, resource);
+    resource_write_begin(machine, resource);
+    resource_drop(machine, resource);
+    resource_write_end(machine, resource);
     return NONE;
 }
 

@@ -97,7 +97,9 @@ void index_insert(struct index *index, uint64_t hash, uint32_t ref)
 
 static uint32_t bucket_minus(const struct index *index, uint32_t bucket, uint32_t distance)
 {
-    distance %= index->bucket_count;
+    while (distance > index->bucket_count) { /* only in tables of a few buckets */
+        distance -= index->bucket_count;
+    }
     return bucket >= distance ? bucket - distance : bucket + index->bucket_count - distance;
 }
 
@@ -195,7 +197,7 @@ bool index_read(const struct index *index, uint64_t hash, uint32_t *refs, uint32
     *count = 0;
     for (uint32_t seen = 0; seen < INDEX_READER_BUCKETS_MAX; seen++) {
         const struct index_bucket *bucket = &index->buckets[at];
-        uint32_t tags[INDEX_TAG_WORDS + 1];
+        _Alignas(8) uint32_t tags[INDEX_TAG_WORDS + 1];
         words_get(tags, bucket->words, sizeof(tags));
         uint32_t matches = index_matches(tags, index_tag(hash));
         for (; matches != 0; matches &= matches - 1) {

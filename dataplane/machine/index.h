@@ -102,12 +102,14 @@ static inline void index_prefetch_next(const struct index *index, uint32_t hash_
     }
 }
 
-/* One bit per entry of the bucket whose tag is this; 16 bytes from `words` on are read. */
-static inline uint32_t index_matches(const uint32_t words[INDEX_TAG_WORDS + 1], uint8_t tag)
+/* One bit per entry of the bucket whose tag is this. The control word is not read along: a load
+ * over a word that was stored just before waits until that store is out. */
+static inline uint32_t index_matches(const uint32_t words[INDEX_TAG_WORDS], uint8_t tag)
 {
     const uint32_t entries = (1u << INDEX_BUCKET_ENTRIES) - 1;
 #if defined(__SSE2__)
-    __m128i tags = _mm_loadu_si128((const __m128i *)(const void *)words);
+    __m128i tags = _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)(const void *)words),
+                                      _mm_cvtsi32_si128((int)words[2]));
     return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8((char)tag))) & entries;
 #else
     uint32_t matches = 0;
@@ -195,6 +197,18 @@ static inline bool index_candidate(struct index_search *search, uint32_t *ref)
     }
     *ref = index->buckets[search->bucket].refs[__builtin_ctz(search->matches)] & INDEX_REF_MASK;
     search->matches &= search->matches - 1;
+    return true;
+}
+
+/* The first candidate, if it lies in the home bucket: a guess that touches no other. */
+static inline bool index_at_home(const struct index *index, uint64_t hash, uint32_t *ref)
+{
+    const struct index_bucket *home = &index->buckets[index_home(index, (uint32_t)hash)];
+    uint32_t matches = index_matches(home->words, index_tag(hash));
+    if (matches == 0) {
+        return false;
+    }
+    *ref = home->refs[__builtin_ctz(matches)] & INDEX_REF_MASK;
     return true;
 }
 

@@ -128,6 +128,22 @@ static uint64_t tick_of_timer(const void *context, uint32_t id)
     }
 }
 
+static const enum slab_number timer_slabs[] = {
+    [TIMER_LEASE] = SLAB_LEASES,
+    [TIMER_SESSION] = SLAB_SESSIONS,
+    [TIMER_WAITER] = SLAB_WAITERS,
+    [TIMER_QUEUE] = SLAB_QUEUES,
+};
+
+static void timers_number(struct lock_machine *machine)
+{
+    uint32_t before = 0;
+    for (int kind = TIMER_LEASE; kind < TIMER_KINDS; kind++) {
+        machine->timers_before[kind] = before;
+        before += machine->slabs[timer_slabs[kind]].capacity;
+    }
+}
+
 struct lock_machine *lock_machine_init(void *memory, const struct lock_limits *limits)
 {
     assert(lock_limits_check(limits) == NULL && (uintptr_t)memory % 64 == 0);
@@ -145,6 +161,7 @@ struct lock_machine *lock_machine_init(void *memory, const struct lock_limits *l
     index_init(&machine->nonces, base + layout.nonces, limits->sessions_max);
     machine->windows = (uint32_t *)(base + layout.windows);
     machine->window_mask = window_cells(limits) - 1;
+    timers_number(machine);
     timers_init(&machine->timers, base + layout.timers, timers_count(capacities), tick_of_timer,
                 machine);
     machine->capture = capture_init(base + layout.capture, layout.capture_bytes);
@@ -161,6 +178,7 @@ void machine_blank(struct lock_machine *machine)
     lock_machine_snapshot_abort(machine);
     words_put(&machine->state, &blank, sizeof(blank));
     machine->now = (struct entry_now){0};
+    machine->ahead.payload = NULL;
     for (int i = 0; i < SLAB_COUNT; i++) {
         slab_clear(&machine->slabs[i]);
     }
@@ -172,21 +190,6 @@ void machine_blank(struct lock_machine *machine)
 }
 
 /* ---- timers ---------------------------------------------------------------------------------- */
-
-static const enum slab_number timer_slabs[] = {
-    [TIMER_LEASE] = SLAB_LEASES,
-    [TIMER_SESSION] = SLAB_SESSIONS,
-    [TIMER_WAITER] = SLAB_WAITERS,
-    [TIMER_QUEUE] = SLAB_QUEUES,
-};
-
-uint32_t timer_id(const struct lock_machine *machine, enum timer_kind kind, uint32_t slot)
-{
-    for (int before = TIMER_LEASE; before < (int)kind; before++) {
-        slot += machine->slabs[timer_slabs[before]].capacity;
-    }
-    return slot;
-}
 
 enum timer_kind timer_of(const struct lock_machine *machine, uint32_t id, uint32_t *slot)
 {

@@ -116,6 +116,12 @@ struct lock_entry {
 int lock_machine_apply(struct lock_machine *machine, const struct lock_entry *entry,
                        struct lock_sink *sink);
 
+/* The same, for who knows already which entry will be applied next (NULL: nobody does): what that
+ * one will touch is fetched meanwhile. Its payload must stay as it is until then. If another one is
+ * applied instead, no harm is done. */
+int lock_machine_apply_ahead(struct lock_machine *machine, const struct lock_entry *entry,
+                             const struct lock_entry *next, struct lock_sink *sink);
+
 /* Earliest deadline in shard time; UINT64_MAX = none. Something is due at shard time `now` if it is
  * <= now: the leader then proposes an empty entry. Exact within about four seconds ahead; beyond, a
  * lower bound (by less than 4.3 s, for deadlines over an hour ahead by less than 74 min): an entry

@@ -96,6 +96,30 @@ struct entry_now {
     uint16_t shard;    /* as its item says */
 };
 
+enum timer_kind { TIMER_LEASE, TIMER_SESSION, TIMER_WAITER, TIMER_QUEUE };
+enum { TIMER_KINDS = TIMER_QUEUE + 1 };
+
+enum { AHEAD_COMMANDS = 32 /* announced at once; a power of two */ };
+
+struct announced {
+    const struct wire_request *request;
+    uint64_t key_hash; /* acquires */
+    uint32_t session;  /* a guess */
+};
+
+/* Commands whose cache lines are on their way (apply.c). No state: a machine may forget it. Counts
+ * are of the stream that begins with the first command of the entry being applied. */
+struct ahead {
+    const uint8_t *payload; /* of the entry that the stream begins with; NULL = none */
+    uint64_t index;
+    const struct wire_item *item; /* to be announced next */
+    const struct wire_item *end;  /* of the entry; from there it goes on at next_item */
+    const struct wire_item *next_item;
+    uint32_t named, found, neighbours; /* have passed each stage */
+    uint32_t ring;
+    struct announced commands[AHEAD_COMMANDS];
+};
+
 struct capture; /* snapshot.c */
 struct restore; /* restore.c */
 
@@ -110,6 +134,8 @@ struct lock_machine {
     uint32_t *windows;   /* per session: answer of each number, at number & window_mask; or NONE */
     uint32_t window_mask;
     struct timers timers;
+    uint32_t timers_before[TIMER_KINDS]; /* of other kinds */
+    struct ahead ahead;
 
     struct lock_limits capacity;
     uint64_t lateness_ns_max;
@@ -176,8 +202,11 @@ static inline bool is_due(const struct lock_machine *machine, uint64_t until)
 uint64_t remaining_ms(uint64_t stamp_ns, uint64_t tick);
 
 /* Each kind's timers are a range of the timers' numbers. */
-enum timer_kind { TIMER_LEASE, TIMER_SESSION, TIMER_WAITER, TIMER_QUEUE };
-uint32_t timer_id(const struct lock_machine *machine, enum timer_kind kind, uint32_t slot);
+static inline uint32_t timer_id(const struct lock_machine *machine, enum timer_kind kind,
+                                uint32_t slot)
+{
+    return machine->timers_before[kind] + slot;
+}
 enum timer_kind timer_of(const struct lock_machine *machine, uint32_t id, uint32_t *slot);
 
 /* Draws the next arming sequence. */
@@ -205,6 +234,7 @@ static inline uint64_t mix64(uint64_t value)
 
 /* ---- resources ------------------------------------------------------------------------------- */
 
+/* The text is readable up to the next multiple of 8 bytes, as in every item and record. */
 struct key key_of(const uint8_t *text, uint8_t namespace_bytes, uint8_t name_bytes);
 /* With the hash at hand. */
 static inline struct key key_with_hash(const uint8_t *text, uint8_t namespace_bytes,
@@ -225,13 +255,26 @@ const uint8_t *resource_text(const struct lock_machine *machine,
 /* WIRE_WHAT_NONE, or the capacity that a new resource of this key would exceed. */
 enum wire_what resource_limit(const struct lock_machine *machine, const struct key *key,
                               uint64_t *limit);
+/* Both inside a bracket of the key (resource_write_begin). */
 uint32_t resource_create(struct lock_machine *machine, const struct key *key);
-/* Frees the resource if nobody holds it or waits for it and it is not closed. */
-void resource_drop_if_idle(struct lock_machine *machine, uint32_t resource);
+void resource_drop(struct lock_machine *machine, uint32_t resource);
+/* Nobody holds it or waits for it and it is not closed. */
+static inline bool resource_is_idle(const struct resource_record *record)
+{
+    /* Word by word: one load of both would wait for the store of either. */
+    return WORD_GET(record->holder) == NONE && WORD_GET(record->queue) == NONE;
+}
 
 /* Brackets a change that readers of other threads must see whole. Not nested. */
-void resource_write_begin(struct lock_machine *machine, uint32_t resource);
-void resource_write_end(struct lock_machine *machine, uint32_t resource);
+static inline void resource_write_begin(struct lock_machine *machine, uint32_t resource)
+{
+    index_write_begin(&machine->names, resource_at(machine, resource)->key_tag);
+}
+
+static inline void resource_write_end(struct lock_machine *machine, uint32_t resource)
+{
+    index_write_end(&machine->names, resource_at(machine, resource)->key_tag);
+}
 
 static inline uint32_t holders_of(const struct lock_machine *machine,
                                   const struct resource_record *record)
@@ -270,7 +313,8 @@ struct grant_terms {
     uint8_t mode; /* enum wire_mode */
 };
 /* A new lease on the resource, with the next token, ending a TTL (and grace) after this stamp. The
- * caller has checked that it may be granted and that a lease and a token are left. */
+ * caller has checked that it may be granted and that a lease and a token are left, and has opened a
+ * bracket. */
 uint32_t grant(struct lock_machine *machine, uint32_t resource, const struct grant_terms *terms);
 
 /* False: the last token of the last epoch is spent. */
@@ -289,8 +333,9 @@ uint64_t lease_deadline(const struct lock_machine *machine, const struct lease_r
 /* Shared to exclusive: new token, whole TTL. It is the only holder. */
 void lease_upgrade(struct lock_machine *machine, uint32_t lease);
 
-/* Takes the lease out of its lists and frees it, not its extra, without granting anybody. */
-void lease_remove(struct lock_machine *machine, uint32_t lease);
+/* Takes the lease out of its lists and frees it, not its extra, without granting anybody. The
+ * resource goes with it if it is idle then and need not `stay`: true if it is gone. */
+bool lease_remove(struct lock_machine *machine, uint32_t lease, bool stay);
 
 /* Grants whoever is next, in order, as far as holders, delay and limits allow. Frees the resource
  * if it is idle in the end: then returns NONE, else the resource. */
@@ -374,8 +419,8 @@ uint32_t queue_upgrader(const struct lock_machine *machine, const struct resourc
  */
 static inline bool session_is(const struct lock_machine *machine, uint32_t slot, uint64_t id)
 {
-    return slab_is_live(&machine->slabs[SLAB_SESSIONS], slot) &&
-           session_at(machine, slot)->id == id &&
+    /* A record that was freed says over; one that was never taken has no id. */
+    return slot != NONE && session_at(machine, slot)->id == id &&
            !until_has(session_at(machine, slot)->until, SESSION_OVER);
 }
 uint32_t session_find(const struct lock_machine *machine, uint64_t id);
@@ -427,8 +472,15 @@ static inline uint32_t answer_find(const struct lock_machine *machine, uint32_t 
 }
 uint32_t answer_create(struct lock_machine *machine, uint32_t session, uint64_t number, uint8_t op);
 void answer_free(struct lock_machine *machine, uint32_t answer);
-/* Forgets answers below; one that is still waiting leaves the window and stays with its waiter. */
-void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below);
+/* Forgets answers below (above what is forgotten already); one that is still waiting leaves the
+ * window and stays with its waiter. */
+void answers_forget(struct lock_machine *machine, uint32_t session, uint64_t below);
+static inline void answers_trim(struct lock_machine *machine, uint32_t session, uint64_t below)
+{
+    if (below > session_at(machine, session)->acked_below) {
+        answers_forget(machine, session, below);
+    }
+}
 static inline bool answer_is_passed(const struct lock_machine *machine,
                                     const struct answer_record *answer)
 {
@@ -449,6 +501,7 @@ enum wire_status window_check(const struct lock_machine *machine,
                               const struct session_record *record, uint64_t number);
 void answer_problem(struct answer_record *answer, enum wire_status status, enum wire_what what,
                     uint64_t limit);
+/* `answer` is fresh. */
 void answer_granted(const struct lock_machine *machine, struct answer_record *answer,
                     uint32_t lease, uint8_t flags);
 

@@ -14,8 +14,8 @@ static_assert(sizeof(struct wire_busy) + WIRE_VALUE_BYTES_MAX + 7 <= REPLY_BYTES
 
 /* The items are written field by field where they are to be: a struct built elsewhere and copied
  * costs as much again. */
-static void reply_begin(void *out, const struct reply_head *head, enum wire_status status,
-                        size_t bytes)
+static inline void reply_begin(void *out, const struct reply_head *head, enum wire_status status,
+                               size_t bytes)
 {
     struct wire_reply *reply = out;
     reply->item.bytes = (uint16_t)bytes;
@@ -53,8 +53,8 @@ void build_opened(const struct lock_machine *machine, void *out, const struct re
     opened->window = machine->state.limits.window;
 }
 
-static void build_granted(void *out, const struct reply_head *head,
-                          const struct answer_record *answer)
+static inline void build_granted(void *out, const struct reply_head *head,
+                                 const struct answer_record *answer)
 {
     struct wire_granted *granted = out;
     reply_begin(out, head, WIRE_OK, sizeof(*granted));
@@ -113,7 +113,8 @@ static void build_queued(const struct lock_machine *machine, void *out,
     queued->zero = 0;
 }
 
-static void build_ok(void *out, const struct reply_head *head, const struct answer_record *answer)
+static inline void build_ok(void *out, const struct reply_head *head,
+                            const struct answer_record *answer)
 {
     switch (answer->op) {
     case WIRE_OP_ACQUIRE:
@@ -129,8 +130,8 @@ static void build_ok(void *out, const struct reply_head *head, const struct answ
     }
 }
 
-void build_answer(const struct lock_machine *machine, void *out, const struct reply_head *head,
-                  const struct answer_record *answer)
+static inline void answer_item(const struct lock_machine *machine, void *out,
+                               const struct reply_head *head, const struct answer_record *answer)
 {
     switch (answer->status) {
     case WIRE_OK:
@@ -154,6 +155,12 @@ void build_answer(const struct lock_machine *machine, void *out, const struct re
     default:
         build_status(out, head, (enum wire_status)answer->status);
     }
+}
+
+void build_answer(const struct lock_machine *machine, void *out, const struct reply_head *head,
+                  const struct answer_record *answer)
+{
+    answer_item(machine, out, head, answer);
 }
 
 /* ---- emitting -------------------------------------------------------------------------------- */
@@ -220,7 +227,7 @@ void reply_answer(struct lock_machine *machine, const struct wire_request *reque
     struct reply_head head = head_for(request);
     history_add(machine, record->number << 8 | record->status, record->words[1]);
     if (machine->now.sink != NULL) {
-        build_answer(machine, item, &head, record);
+        answer_item(machine, item, &head, record);
         emit(machine->now.sink, LOCK_OUT_REPLY, &session_at(machine, session)->address, item,
              machine->now.command);
     }

@@ -10,7 +10,7 @@
 struct key key_of(const uint8_t *text, uint8_t namespace_bytes, uint8_t name_bytes)
 {
     return key_with_hash(text, namespace_bytes, name_bytes,
-                         wire_key_hash(text, namespace_bytes, text + namespace_bytes, name_bytes));
+                         wire_text_hash(text, namespace_bytes, name_bytes));
 }
 
 const uint8_t *resource_text(const struct lock_machine *machine,
@@ -71,56 +71,58 @@ static uint32_t long_create(struct lock_machine *machine, const struct key *key)
     return slot;
 }
 
+/* Up to 24 bytes of text as three words, the rest zero, without a loop where it is long. */
+static inline void text_words(uint64_t words[3], const uint8_t *text, uint32_t bytes)
+{
+    if (bytes < 8) {
+        for (uint32_t i = 0; i < bytes; i++) {
+            words[0] |= (uint64_t)text[i] << 8 * i;
+        }
+        return;
+    }
+    uint64_t last;
+    uint32_t rest = bytes % 8;
+    for (uint32_t i = 0; i < bytes / 8; i++) {
+        memcpy(&words[i], text + 8 * i, 8);
+    }
+    if (rest > 0) {
+        memcpy(&last, text + bytes - 8, 8);
+        words[bytes / 8] = last >> (64 - 8 * rest);
+    }
+}
+
 uint32_t resource_create(struct lock_machine *machine, const struct key *key)
 {
     uint32_t resource = slab_take(&machine->slabs[SLAB_RESOURCES]);
     assert(resource != NONE);
-    struct resource_record fresh = {
-        .namespace_bytes = key->namespace_bytes,
-        .name_bytes = key->name_bytes,
-        .key_tag = (uint32_t)key->hash,
-        .holder = NONE,
-        .queue = NONE,
-    };
-    index_write_begin(&machine->names, fresh.key_tag);
+    uint64_t words[sizeof(struct resource_record) / sizeof(uint64_t)] = {0};
+    uint64_t flags = 0;
     if (key->bytes > RESOURCE_TEXT_BYTES) {
-        uint32_t long_name = long_create(machine, key);
-        memcpy(fresh.text, &long_name, sizeof(long_name));
-        fresh.flags = RESOURCE_LONG;
+        words[0] = long_create(machine, key);
+        flags = RESOURCE_LONG;
     } else {
-        memcpy(fresh.text, key->text, key->bytes);
+        text_words(words, key->text, key->bytes);
     }
-    words_put(resource_change(machine, resource), &fresh, sizeof(fresh));
+    /* As words in registers: read back from fields just stored, they would wait for them. */
+    words[3] = (uint64_t)key->namespace_bytes | (uint64_t)key->name_bytes << 8 | flags << 16 |
+               key->hash << 32;
+    words[4] = UINT64_MAX; /* no holder, no queue */
+    words_put(resource_change(machine, resource), words, sizeof(words));
     index_insert(&machine->names, key->hash, resource);
-    index_write_end(&machine->names, fresh.key_tag);
     return resource;
 }
 
-void resource_drop_if_idle(struct lock_machine *machine, uint32_t resource)
+void resource_drop(struct lock_machine *machine, uint32_t resource)
 {
     const struct resource_record *record = resource_at(machine, resource);
-    if (record->holder != NONE || record->queue != NONE) {
-        return;
-    }
-    resource_write_begin(machine, resource);
     if (record->flags & RESOURCE_LONG) {
         uint32_t long_name;
         memcpy(&long_name, record->text, sizeof(long_name));
         slab_free(&machine->slabs[SLAB_LONG_NAMES], long_name);
     }
     index_remove(&machine->names, record->key_tag, resource);
+    /* The freed record still says whose home bucket it was: for the end of the bracket. */
     slab_free(&machine->slabs[SLAB_RESOURCES], resource);
-    resource_write_end(machine, resource); /* the record still says whose home bucket it was */
-}
-
-void resource_write_begin(struct lock_machine *machine, uint32_t resource)
-{
-    index_write_begin(&machine->names, resource_at(machine, resource)->key_tag);
-}
-
-void resource_write_end(struct lock_machine *machine, uint32_t resource)
-{
-    index_write_end(&machine->names, resource_at(machine, resource)->key_tag);
 }
 
 uint64_t resource_closed_until(const struct lock_machine *machine,

@@ -78,19 +78,6 @@ void slab_clear(struct slab *slab)
     slab->capturing = false;
 }
 
-void slab_word_filled(struct slab *slab, uint32_t word)
-{
-    uint32_t bit = word;
-    for (uint32_t level = 1; level < slab->levels; level++) {
-        uint64_t *above = &slab->free_bits[level][bit / 64];
-        *above &= ~(UINT64_C(1) << (bit % 64));
-        if (*above != 0) {
-            break;
-        }
-        bit /= 64;
-    }
-}
-
 void slab_word_opened(struct slab *slab, uint32_t word)
 {
     uint32_t bit = word;
@@ -99,19 +86,31 @@ void slab_word_opened(struct slab *slab, uint32_t word)
         uint64_t before = *above;
         *above = before | UINT64_C(1) << (bit % 64);
         if (before != 0) {
-            break;
+            break; /* then the levels above know */
         }
         bit /= 64;
     }
 }
 
-uint32_t slab_find_word(const struct slab *slab)
+void slab_advance(struct slab *slab)
 {
-    uint32_t word = 0;
-    for (uint32_t level = slab->levels - 1; level > 0; level--) {
-        word = word * 64 + (uint32_t)__builtin_ctzll(slab->free_bits[level][word]);
+    uint32_t level = 0;
+    uint32_t word = slab->first_word;
+    for (;;) {
+        uint64_t bits = slab->free_bits[level][word];
+        if (bits == 0) { /* nothing below: say so above, and look on from there */
+            level++;
+            assert(level < slab->levels);
+            slab->free_bits[level][word / 64] &= ~(UINT64_C(1) << (word % 64));
+            word /= 64;
+        } else if (level == 0) {
+            slab->first_word = word;
+            return;
+        } else {
+            level--;
+            word = word * 64 + (uint32_t)__builtin_ctzll(bits);
+        }
     }
-    return word;
 }
 
 bool slab_claim(struct slab *slab, uint32_t slot)
@@ -119,11 +118,7 @@ bool slab_claim(struct slab *slab, uint32_t slot)
     if (slot >= slab->capacity || slab_is_live(slab, slot)) {
         return false;
     }
-    uint64_t *word = &slab->free_words[slot / 64];
-    *word &= ~(UINT64_C(1) << (slot % 64));
-    if (*word == 0) {
-        slab_word_filled(slab, slot / 64);
-    }
+    slab->free_words[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
     WORD_PUT(slab->live, slab->live + 1);
     return true;
 }

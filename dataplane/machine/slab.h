@@ -40,7 +40,10 @@ struct slab {
 
     uint32_t levels;
     uint32_t level_words[SLAB_LEVELS_MAX];
-    uint64_t *free_bits[SLAB_LEVELS_MAX]; /* [0] = free_words; above: set = a free slot is below */
+    /* [0] = free_words; above: clear = no free slot is below; set = there may be one. Bits are set
+     * when a slot is freed and cleared by the search that finds nothing below them, so a slot that
+     * comes and goes costs no climbing. */
+    uint64_t *free_bits[SLAB_LEVELS_MAX];
 
     uint64_t
         *done; /* one bit per slot: emitted, handed to the hook, or not live at the beginning */
@@ -104,11 +107,10 @@ static inline void slab_touch(struct slab *slab, uint32_t slot)
     }
 }
 
-/* The levels above, when a word of level 0 has no free slot any more, or its first again. */
-void slab_word_filled(struct slab *slab, uint32_t word);
+/* A word of level 0 has a free slot again, and no bit above says so. */
 void slab_word_opened(struct slab *slab, uint32_t word);
-/* First word with a free slot; there is one. */
-uint32_t slab_find_word(const struct slab *slab);
+/* The first word has no free slot any more: moves it to the next that has; there is one. */
+void slab_advance(struct slab *slab);
 
 /* Lowest free slot; SLAB_NONE when full. The record's content is whatever was there before. */
 static inline uint32_t slab_take(struct slab *slab)
@@ -116,20 +118,13 @@ static inline uint32_t slab_take(struct slab *slab)
     if (slab->live == slab->capacity) {
         return SLAB_NONE;
     }
-    uint32_t word = slab->first_word;
-    uint64_t bits = slab->free_words[word];
-    if (bits == 0) {
-        word = slab_find_word(slab);
-        slab->first_word = word;
-        bits = slab->free_words[word];
+    if (slab->free_words[slab->first_word] == 0) {
+        slab_advance(slab);
     }
-    uint32_t slot = word * 64 + (uint32_t)__builtin_ctzll(bits);
+    uint64_t *word = &slab->free_words[slab->first_word];
+    uint32_t slot = slab->first_word * 64 + (uint32_t)__builtin_ctzll(*word);
     slab_touch(slab, slot);
-    bits &= bits - 1;
-    slab->free_words[word] = bits;
-    if (bits == 0) {
-        slab_word_filled(slab, word);
-    }
+    *word &= *word - 1;
     WORD_PUT(slab->live, slab->live + 1);
     return slot;
 }
@@ -137,15 +132,16 @@ static inline uint32_t slab_take(struct slab *slab)
 static inline void slab_free(struct slab *slab, uint32_t slot)
 {
     uint32_t word = slot / 64;
-    uint64_t bits = slab->free_words[word];
     uint64_t bit = UINT64_C(1) << (slot % 64);
+    uint64_t bits = slab->free_words[word];
     assert(slot < slab->capacity && (bits & bit) == 0);
     slab_touch(slab, slot);
     slab->free_words[word] = bits | bit;
-    if (bits == 0) {
+    if (bits == 0 && slab->levels > 1 && (slab->free_bits[1][word / 64] >> (word % 64) & 1) == 0) {
         slab_word_opened(slab, word);
     }
-    if (word < slab->first_word) {
+    /* In a full slab it is the lowest free slot wherever it lies. */
+    if (word < slab->first_word || slab->live == slab->capacity) {
         slab->first_word = word;
     }
     WORD_PUT(slab->live, slab->live - 1);

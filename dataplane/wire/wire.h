@@ -668,6 +668,10 @@ static inline size_t wire_pad8(size_t bytes)
  * {namespace length, namespace, name}: "a"+"b" and "ab" differ). */
 uint64_t wire_key_hash(const uint8_t *ns, size_t ns_bytes, const uint8_t *name, size_t name_bytes);
 
+/* The same for namespace and name in one piece, as requests and records have them: readable up to
+ * the next multiple of 8 bytes. */
+uint64_t wire_text_hash(const uint8_t *text, size_t ns_bytes, size_t name_bytes);
+
 /* Shard of a resource: jump consistent hash (Lamping and Veach, 2014) of the key; if the name holds
  * `{...}`, only namespace and what is in the first braces count. An empty `{}` does not count. */
 uint16_t wire_shard_of(const uint8_t *ns, size_t ns_bytes, const uint8_t *name, size_t name_bytes,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <sodium.h>
+#define XXH_INLINE_ALL /* keys are short: the call costs as much as the hash */
 #include <xxhash.h>
 
 static_assert(WIRE_TAG_BYTES == crypto_shorthash_siphashx24_BYTES, "the tag is one SipHash-128");
@@ -27,6 +28,18 @@ uint64_t wire_key_hash(const uint8_t *ns, size_t ns_bytes, const uint8_t *name, 
     if (name_bytes > 0)
         memcpy(key + 1 + ns_bytes, name, name_bytes);
     return XXH3_64bits(key, 1 + ns_bytes + name_bytes);
+}
+
+uint64_t wire_text_hash(const uint8_t *text, size_t ns_bytes, size_t name_bytes)
+{
+    uint8_t key[1 + WIRE_NAMESPACE_BYTES_MAX + WIRE_NAME_BYTES_MAX + 7];
+    size_t bytes = ns_bytes + name_bytes;
+
+    assert(ns_bytes <= WIRE_NAMESPACE_BYTES_MAX && name_bytes <= WIRE_NAME_BYTES_MAX);
+    key[0] = (uint8_t)ns_bytes;
+    for (size_t at = 0; at < bytes; at += 8)
+        memcpy(key + 1 + at, text + at, 8);
+    return XXH3_64bits(key, 1 + bytes);
 }
 
 /* Jump consistent hash (Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm",

@@ -200,6 +200,117 @@ Test(lock_machine, follower_and_leader_agree)
     rig_free(&follower);
 }
 
+/* ---- entries known in advance ---------------------------------------------------------------- */
+
+enum { KEPT_ENTRIES = 60, KEPT_COMMANDS = 12 };
+
+struct kept_entry {
+    struct lock_entry entry;
+    _Alignas(8) uint8_t payload[KEPT_COMMANDS * 128];
+};
+
+/* Applies the batch and keeps the entry that it was. */
+static void apply_and_keep(struct kept_entry *kept)
+{
+    struct lock_batch batch = {.count = rig.count, .endings_max = rig.endings_max};
+    kept->entry = (struct lock_entry){.index = rig.index + 1,
+                                      .stamp_ns = rig.stamp_ns,
+                                      .kind = LOCK_ENTRY_COMMANDS,
+                                      .payload = kept->payload,
+                                      .payload_bytes = rig.payload_bytes};
+    cr_assert_leq(rig.payload_bytes, sizeof(kept->payload));
+    memcpy(kept->payload, rig.payload, rig.payload_bytes);
+    memcpy(kept->payload, &batch, sizeof(batch));
+    cr_assert_eq(rig_apply(&rig), 0);
+}
+
+/* Entries of acquires and releases by a few sessions; the sessions' openings are the first ones. */
+static void keep_entries(struct kept_entry kept[KEPT_ENTRIES])
+{
+    enum { SESSIONS = 4 };
+    uint64_t sessions[SESSIONS];
+    struct wire_lease_id leases[KEPT_COMMANDS];
+    char name[16];
+    start();
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        (void)rig_open(&rig, 100 + i, 60000);
+        apply_and_keep(&kept[i]);
+        sessions[i] = ((const struct wire_opened *)rig_reply(&rig, 0))->reply.session;
+    }
+    for (uint32_t at = SESSIONS; at < KEPT_ENTRIES; at++) {
+        bool releases = at % 2 == 1;
+        rig.stamp_ns += RIG_MS;
+        for (uint32_t i = 0; i < KEPT_COMMANDS; i++) {
+            uint64_t number = (uint64_t)(at - SESSIONS) * KEPT_COMMANDS + i + 1;
+            snprintf(name, sizeof(name), "n%u", (at / 2 * 5 + i) % 31);
+            struct wire_request *request =
+                releases
+                    ? &rig_release(&rig, sessions[i % SESSIONS], number, leases[i], name)->request
+                    : &rig_acquire(&rig, sessions[i % SESSIONS], number, WIRE_EXCLUSIVE, name,
+                                   60000)
+                           ->request;
+            request->acked_below = number - i; /* all of the entry before */
+        }
+        apply_and_keep(&kept[at]);
+        for (uint32_t i = 0; i < KEPT_COMMANDS; i++) {
+            leases[i] = granted(i)->lease;
+        }
+    }
+}
+
+/* `next` is told as what comes next, whether it does or not. */
+static void apply_kept(struct lock_machine *machine, const struct kept_entry *kept,
+                       const struct lock_entry *next)
+{
+    cr_assert_eq(lock_machine_apply_ahead(machine, &kept->entry, next, NULL), 0);
+}
+
+/* The machine that was told of entries in advance, rightly or wrongly, holds what the other does.
+ */
+Test(lock_machine, entries_known_in_advance_change_nothing)
+{
+    static struct kept_entry kept[KEPT_ENTRIES];
+    static struct kept_entry place; /* one buffer for all, as when a ring comes round */
+    struct lock_limits limits = rig_limits();
+    struct machine_rig ahead;
+    keep_entries(kept);
+    for (int way = 0; way < 4; way++) {
+        rig_init(&ahead, &limits, true);
+        for (uint32_t at = 0; at < KEPT_ENTRIES; at++) {
+            const struct lock_entry *next = at + 1 < KEPT_ENTRIES ? &kept[at + 1].entry : NULL;
+            struct lock_entry wrong = kept[(at + 7) % KEPT_ENTRIES].entry;
+            switch (way) {
+            case 0:
+                apply_kept(ahead.machine, &kept[at], next);
+                break;
+            case 1: /* another comes */
+                apply_kept(ahead.machine, &kept[at], &wrong);
+                break;
+            case 2: /* one that will be refused */
+                wrong.payload_bytes -= 8;
+                apply_kept(ahead.machine, &kept[at], &wrong);
+                cr_assert_eq(lock_machine_apply(ahead.machine, &wrong, NULL), -EBADMSG);
+                break;
+            default: /* another, where the announced one was */
+                place = kept[(at + 7) % KEPT_ENTRIES];
+                place.entry.payload = place.payload;
+                apply_kept(ahead.machine, &kept[at], &place.entry);
+                if (next != NULL) {
+                    place = kept[++at];
+                    place.entry.payload = place.payload;
+                    apply_kept(ahead.machine, &place, NULL);
+                }
+            }
+        }
+        cr_assert_eq(lock_machine_history(ahead.machine), lock_machine_history(rig.machine),
+                     "way %d", way);
+        cr_assert_eq(lock_machine_digest(ahead.machine), lock_machine_digest(rig.machine));
+        cr_assert_null(lock_machine_verify(ahead.machine));
+        rig_free(&ahead);
+    }
+    stop();
+}
+
 /* ---- numbers at their edges ------------------------------------------------------------------ */
 
 Test(lock_machine, request_numbers_up_to_the_last)
