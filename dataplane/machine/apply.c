@@ -328,6 +328,9 @@ static void ahead_start(struct ahead *ahead, const struct lock_entry *entry)
 /* What was announced beyond this entry are the first commands of the next one. */
 static void ahead_shift(struct ahead *ahead, const struct lock_entry *entry, uint32_t applied)
 {
+    if (ahead->item == ahead->end) {
+        ahead->item = ahead->next_item;
+    }
     ahead->payload = entry->payload;
     ahead->index = entry->index;
     ahead->ring += applied;

@@ -240,6 +240,11 @@ static void keep_entries(struct kept_entry kept[KEPT_ENTRIES])
     for (uint32_t at = SESSIONS; at < KEPT_ENTRIES; at++) {
         bool releases = at % 2 == 1;
         rig.stamp_ns += RIG_MS;
+        if (at % 10 == 6) { /* as a leader proposes when something is due: no commands */
+            apply_and_keep(&kept[at++]);
+            apply_and_keep(&kept[at]);
+            continue;
+        }
         for (uint32_t i = 0; i < KEPT_COMMANDS; i++) {
             uint64_t number = (uint64_t)(at - SESSIONS) * KEPT_COMMANDS + i + 1;
             snprintf(name, sizeof(name), "n%u", (at / 2 * 5 + i) % 31);
