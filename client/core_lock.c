@@ -301,7 +301,7 @@ static void owe(struct core *core, uint32_t slot, uint64_t deadline_ns)
     struct core_lock *lock = &core->locks[slot];
 
     lock->owed = true;
-    lock->deadline_ns = deadline_ns;
+    lock->deadline_ns = PLANTED(returned_early) ? core->now_ns : deadline_ns;
     lock->session_key = core->sessions[lock->session].key;
     lock_arm(core, slot);
 }

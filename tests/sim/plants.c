@@ -67,6 +67,7 @@ static const struct plant {
     {"stale_is_done", "a client forgets an acquire whose outcome the server has forgotten"},
     {"renewal_from_reply", "the client's deadline counts from the answer to its renewal"},
     {"push_of_another", "a notice of a grant is taken for another acquire's"},
+    {"returned_early", "a lost lock is given back while its holder may still be stopping"},
     {"reentrant_trusted", "a reentrant grant is taken at its word while a release is under way"},
 };
 

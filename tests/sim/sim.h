@@ -247,7 +247,7 @@ struct sim_belief {
     core_ref lock;
     uint32_t agent, name;
     uint8_t mode;
-    bool converting, session_bound, released;
+    bool converting, released;
     uint32_t uses;
     struct wire_lease_id lease;
     uint64_t token;
