@@ -45,7 +45,7 @@ static uint64_t raft_quorum_match(const struct raft *raft)
     size_t voters = 0;
 
     for (uint32_t i = 0; i < raft->configuration.count; i++) {
-        if (raft->configuration.members[i].role != RAFT_VOTER && !PLANTED(learner_counts))
+        if (raft->configuration.members[i].role != RAFT_VOTER)
             continue;
         bool self = raft->peers[i].id == raft->options.replica_id;
         match[voters++] = self ? raft->durable_index : raft->peers[i].match_index;
@@ -401,7 +401,7 @@ void raft_round_start(struct raft *raft)
     for (uint32_t i = 0; i < raft->configuration.count; i++)
         if (raft->peers[i].id != raft->options.replica_id)
             raft_send_heartbeat(raft, &raft->peers[i]);
-    if (!raft_is_ready(raft))
+    if (!raft_is_ready(raft) && !PLANTED(read_before_noop))
         return;
     for (uint32_t i = 0; i < raft->reads_count; i++) {
         if (raft->reads[i].round != 0)

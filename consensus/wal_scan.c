@@ -81,8 +81,7 @@ static enum wal_found wal_look(const struct wal_reader *reader, uint32_t segment
     }
     /* Read twice: judge only what is in memory now. */
     if (memcmp(header, reader->scratch, sizeof *header) != 0 ||
-        (wal_frame_checksum(reader->scratch, header) != header->checksum &&
-         !PLANTED(frame_checksum_ignored))) {
+        wal_frame_checksum(reader->scratch, header) != header->checksum) {
         return WAL_FOUND_BROKEN;
     }
     if (header->segment != segment || header->offset != offset ||

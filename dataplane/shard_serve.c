@@ -277,8 +277,7 @@ void shard_reads_serve(struct shard *shard)
     while (shard->reads_count && shard->state == SHARD_RUNNING) {
         struct shard_read *read = &shard->reads[shard->reads_head];
 
-        if (read->index > shard->applied &&
-            (!PLANTED(read_before_applied) || read->index == UINT64_MAX))
+        if (read->index > shard->applied)
             break;
         if (read->from.port)
             answer_read(shard, &read->from, (const struct wire_named *)read->item, 0);

@@ -15,6 +15,7 @@ struct check_locks {
     uint64_t token_known[SIM_NAMES]; /* highest one that a client has heard of */
     uint64_t token_used[SIM_NAMES];  /* what the fenced store remembers */
     uint64_t forced_ns[SIM_NAMES];   /* last force-release asked for */
+    uint64_t ousted_ns[SIM_NAMES];   /* the same, of one that does not wait for the holder */
 };
 
 struct check_locks *check_locks_new(struct sim *sim)
@@ -31,16 +32,26 @@ void check_locks_free(struct check_locks *check)
     free(check);
 }
 
+/* A forced release `now` ends leases that their holders still count on: a documented exception. It
+ * may take as long as a command is tried. */
+static bool ousted(const struct sim *sim, const struct sim_belief *belief)
+{
+    uint64_t ousted_ns = sim->locks->ousted_ns[belief->name];
+
+    return ousted_ns && sim->now_ns - ousted_ns < 12 * SIM_SECOND;
+}
+
 bool check_locks_live(const struct sim *sim, const struct sim_belief *belief)
 {
-    return belief->used && !belief->lost && !belief->released &&
+    return !ousted(sim, belief) && belief->used && !belief->lost && !belief->released &&
            sim->now_ns + SLACK_NS < belief->until_ns;
 }
 
 /* Whoever is told of a loss has until its deadline to stop: `lost` comes as soon as it is known. */
 static bool may_act(const struct sim *sim, const struct sim_belief *belief)
 {
-    return belief->used && !belief->released && sim->now_ns + SLACK_NS < belief->until_ns;
+    return !ousted(sim, belief) && belief->used && !belief->released &&
+           sim->now_ns + SLACK_NS < belief->until_ns;
 }
 
 static void judge_exclusion(struct sim *sim, const struct sim_core *core,
@@ -102,7 +113,7 @@ void check_locks_lost(struct sim *sim, const struct sim_core *core, const struct
     uint64_t shown_ns = sim_clock_read(sim, &core->clock);
 
     if (reason == BELAY_LOST_DEADLINE || reason == BELAY_LOST_FORCED || belief->lost ||
-        sim->locks->forced_ns[belief->name])
+        belief->released || sim->locks->forced_ns[belief->name])
         return;
     if (shown_ns < belief->deadline_ns)
         sim_fail(sim, "never early",
@@ -150,8 +161,10 @@ void check_locks_told(struct sim *sim, const struct sim_core *core)
     }
 }
 
-void check_locks_forced(struct sim *sim, uint32_t name)
+void check_locks_forced(struct sim *sim, uint32_t name, bool at_once)
 {
+    if (at_once)
+        sim->locks->ousted_ns[name] = sim->now_ns;
     sim->locks->forced_ns[name] = sim->now_ns;
 }
 

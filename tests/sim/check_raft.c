@@ -17,9 +17,11 @@ struct truth_entry {
 struct truth {
     struct truth_entry *entries; /* [index - 1] */
     uint64_t count, max;
-    struct sim_map leaders;  /* term -> replica */
-    struct sim_map votes;    /* (replica, term) -> for whom */
-    struct sim_map commands; /* (session, number) -> index */
+    struct sim_map leaders;            /* term -> replica */
+    struct sim_map votes;              /* (replica, term) -> for whom */
+    struct sim_map commands;           /* (session, number) -> index */
+    uint64_t *members_index, *members; /* committed configurations: where, and a hash of each */
+    uint32_t members_count;
 };
 
 /* What a replica had durably when it was last looked at. */
@@ -45,6 +47,8 @@ void check_raft_free(struct check_raft *check)
 {
     for (int s = 0; s < SIM_SHARDS_MAX; s++) {
         free(check->shards[s].entries);
+        free(check->shards[s].members_index);
+        free(check->shards[s].members);
         sim_map_free(&check->shards[s].leaders);
         sim_map_free(&check->shards[s].votes);
         sim_map_free(&check->shards[s].commands);
@@ -71,8 +75,31 @@ static void note_commands(struct truth *truth, const struct log_entry *entry)
     }
 }
 
+static uint64_t members_hash(const struct raft_configuration *configuration)
+{
+    uint64_t hash = 1;
+
+    for (uint32_t i = 0; i < configuration->count; i++)
+        hash += sim_mix(configuration->members[i].replica_id, configuration->members[i].role);
+    return hash;
+}
+
+static void note_members(struct truth *truth, uint64_t index,
+                         const struct raft_configuration *configuration)
+{
+    uint32_t at = truth->members_count++;
+
+    truth->members_index = realloc(truth->members_index, (at + 1) * sizeof(uint64_t));
+    truth->members = realloc(truth->members, (at + 1) * sizeof(uint64_t));
+    assert(truth->members_index && truth->members);
+    truth->members_index[at] = index;
+    truth->members[at] = members_hash(configuration);
+}
+
 static void append(struct sim *sim, uint16_t shard, const struct log_entry *entry)
 {
+    struct raft_configuration configuration;
+
     struct truth *truth = &sim->raft->shards[shard];
 
     if (truth->count == truth->max) {
@@ -84,6 +111,9 @@ static void append(struct sim *sim, uint16_t shard, const struct log_entry *entr
         (struct truth_entry){.checksum = entry->checksum, .term = entry->term};
     if (entry->kind == LOG_COMMANDS)
         note_commands(truth, entry);
+    if (entry->kind == LOG_CONFIGURATION &&
+        raft_configuration_decode(&configuration, log_entry_payload(entry), entry->payload_bytes))
+        note_members(truth, entry->index, &configuration);
     check_state_committed(sim, shard, entry);
 }
 
@@ -172,7 +202,12 @@ static void note_durable(struct sim *sim, const struct sim_node *node, uint16_t 
     const struct shard *shard = &node->shards[s];
     const struct log_entry *entry = log_at(&shard->log, shard->view.durable_index);
 
-    if (entry)
+    if (!entry) /* what was durable above the base was cut */
+        sim->raft->durable[node->id - 1][s] =
+            (struct durable){.replica = shard->replica,
+                             .index = shard->log.base.index,
+                             .checksum = shard->log.base.checksum};
+    else
         sim->raft->durable[node->id - 1][s] = (struct durable){
             .replica = shard->replica, .index = entry->index, .checksum = entry->checksum};
 }
@@ -209,6 +244,28 @@ void check_raft_started(struct sim *sim, struct sim_node *node)
     }
 }
 
+/* The members in force are those of the newest committed configuration, unless the log has one that
+ * is not committed. */
+static void judge_members(struct sim *sim, const struct sim_node *node, uint16_t s)
+{
+    const struct shard *shard = &node->shards[s];
+    struct truth *truth = &sim->raft->shards[s];
+    const struct raft_configuration *configuration = shard->view.configuration;
+    uint32_t at = truth->members_count;
+
+    if (!truth->members_count) /* as formed */
+        note_members(truth, 0, configuration);
+    if (!configuration->count || configuration->index > shard->view.commit_index)
+        return;
+    while (at && truth->members_index[at - 1] > shard->view.commit_index)
+        at--;
+    if (at && truth->members[at - 1] != members_hash(configuration))
+        sim_fail(sim, "one membership",
+                 "n%u s%u: at commit index %llu its members are not those of entry %llu", node->id,
+                 s, (unsigned long long)shard->view.commit_index,
+                 (unsigned long long)truth->members_index[at - 1]);
+}
+
 void check_raft_turn(struct sim *sim, struct sim_node *node)
 {
     for (uint16_t s = 0; s < sim->shards && !sim->failed; s++) {
@@ -216,6 +273,7 @@ void check_raft_turn(struct sim *sim, struct sim_node *node)
         if (node->shards[s].view.role == RAFT_LEADER)
             judge_leader(sim, node, s);
         judge_commit(sim, node, s);
+        judge_members(sim, node, s);
     }
 }
 

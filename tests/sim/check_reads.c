@@ -122,21 +122,30 @@ static void judge_believers(struct sim *sim, const struct sim_ask *ask,
     }
 }
 
-static void judge_query(struct sim *sim, const struct sim_ask *ask, const struct wire_state *state)
+/* False: of a stale answer no more is promised. */
+static bool judge_index(struct sim *sim, const struct sim_ask *ask, uint64_t index)
 {
     uint16_t shard = sim->name_shard[ask->name];
-    const uint8_t *at = (const uint8_t *)(state + 1);
 
-    if (state->index > check_raft_committed(sim, shard))
+    if (index > check_raft_committed(sim, shard))
         sim_fail(sim, "linearizable", "s%u: read at index %llu, which nobody has committed", shard,
-                 (unsigned long long)state->index);
+                 (unsigned long long)index);
     if (ask->stale)
-        return;
-    if (state->index < ask->index_floor)
+        return false;
+    if (index < ask->index_floor)
         sim_fail(sim, "linearizable",
                  "s%u: read at index %llu; index %llu was known before the question", shard,
-                 (unsigned long long)state->index, (unsigned long long)ask->index_floor);
-    raise_acked(sim, shard, state->index);
+                 (unsigned long long)index, (unsigned long long)ask->index_floor);
+    raise_acked(sim, shard, index);
+    return true;
+}
+
+static void judge_query(struct sim *sim, const struct sim_ask *ask, const struct wire_state *state)
+{
+    const uint8_t *at = (const uint8_t *)(state + 1);
+
+    if (!judge_index(sim, ask, state->index))
+        return;
     for (uint32_t i = 0; i < state->parties; i++) {
         const struct wire_party *party = (const struct wire_party *)at;
 
@@ -145,6 +154,33 @@ static void judge_query(struct sim *sim, const struct sim_ask *ask, const struct
         at += sizeof *party + wire_pad8(party->value_bytes);
     }
     judge_believers(sim, ask, state);
+}
+
+static void judge_list(struct sim *sim, const struct sim_ask *ask, const struct wire_list *list)
+{
+    uint16_t shard = sim->name_shard[ask->name];
+    const uint8_t *at = (const uint8_t *)(list + 1);
+
+    (void)judge_index(sim, ask, list->index);
+    for (uint32_t i = 0; i < list->count && !ask->stale; i++) {
+        const struct wire_listed *listed = (const struct wire_listed *)at;
+        const uint8_t *text = (const uint8_t *)(listed + 1);
+        uint64_t hash = wire_key_hash(text, listed->namespace_bytes, text + listed->namespace_bytes,
+                                      listed->name_bytes);
+        struct wire_party party = {.token = listed->token};
+
+        for (uint32_t name = 0; name < SIM_NAMES && listed->token; name++) {
+            struct sim_ask named = *ask;
+
+            named.name = name;
+            if (sim->name_hash[name] != hash)
+                continue;
+            if (sim->name_shard[name] != shard)
+                sim_fail(sim, "linearizable", "s%u: a list names %s", shard, sim->names[name]);
+            judge_party(sim, &named, &party, "a list");
+        }
+        at += sizeof *listed + wire_pad8(listed->namespace_bytes + listed->name_bytes);
+    }
 }
 
 void check_reads_done(struct sim *sim, const struct sim_ask *ask, belay_status status,
@@ -163,6 +199,11 @@ void check_reads_done(struct sim *sim, const struct sim_ask *ask, belay_status s
     if (item->op == WIRE_OP_QUERY) {
         if (item->status == WIRE_OK)
             judge_query(sim, ask, (const struct wire_state *)item);
+        return;
+    }
+    if (item->op == WIRE_OP_LIST) {
+        if (item->status == WIRE_OK)
+            judge_list(sim, ask, (const struct wire_list *)item);
         return;
     }
     if (item->op <= WIRE_OP_LOGGED_LAST && reply->number && is_applied_answer(item->status))

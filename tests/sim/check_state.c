@@ -138,6 +138,46 @@ static void note_granted(struct model *model)
     }
 }
 
+static uint64_t earliest(uint64_t a, const struct twin_timer *timer)
+{
+    return timer->tick < a ? timer->tick : a;
+}
+
+static uint64_t first_due_tick(const struct lock_twin *twin)
+{
+    uint64_t tick = UINT64_MAX;
+
+    for (int i = 0; i < TWIN_LEASES_MAX; i++) {
+        if (twin->leases[i].used)
+            tick = earliest(tick, &twin->leases[i].timer);
+    }
+    for (int i = 0; i < TWIN_WAITERS_MAX; i++) {
+        if (twin->waiters[i].used)
+            tick = earliest(tick, &twin->waiters[i].timer);
+    }
+    for (int i = 0; i < TWIN_SESSIONS_MAX; i++) {
+        if (twin->sessions[i].used && !twin->sessions[i].over)
+            tick = earliest(tick, &twin->sessions[i].timer);
+    }
+    return tick;
+}
+
+/* Where nothing fails, what is due ends within a stamp interval: nobody else's command is needed
+ * for it. */
+static void judge_lateness(struct sim *sim, uint16_t shard, uint64_t stamp_ns)
+{
+    struct model *model = &sim->state->shards[shard];
+    uint64_t bound_ns = 400 * SIM_MS;
+    uint64_t tick;
+
+    if (!sim->healed || sim->now_ns < sim->healed_ns + SIM_SECOND)
+        return;
+    tick = first_due_tick(model->twin);
+    if (tick < UINT64_MAX / LOCK_TICK_NS && stamp_ns > tick * LOCK_TICK_NS + bound_ns)
+        sim_fail(sim, "not late", "s%u index %llu: what was due ends %.3f s later", shard,
+                 (unsigned long long)model->index, (double)(stamp_ns - tick * LOCK_TICK_NS) / 1e9);
+}
+
 void check_state_committed(struct sim *sim, uint16_t shard, const struct log_entry *entry)
 {
     struct model *model = &sim->state->shards[shard];
@@ -164,6 +204,7 @@ void check_state_committed(struct sim *sim, uint16_t shard, const struct log_ent
     if (entry->stamp_ns < model->twin->stamp_ns)
         sim_fail(sim, "never early", "s%u index %llu: the stamp is older than the one before it",
                  shard, (unsigned long long)entry->index);
+    judge_lateness(sim, shard, entry->stamp_ns);
     twin_apply(model->twin, entry->stamp_ns,
                entry->kind == LOG_COMMANDS ? log_entry_payload(entry) : (const uint8_t *)&empty);
     note_granted(model);

@@ -44,6 +44,7 @@ void sim_weather_draw(struct sim *sim)
     };
     if (sim->profile != SIM_CALM)
         draw_winds(sim);
+    weather->ousting = sim_chance(sim, 150);
     if (sim_chance(sim, 300))
         weather->reads_permille = (uint32_t)sim_below(sim, 700);
     weather->storage = sim->profile == SIM_STORAGE || sim->profile == SIM_ALL;
@@ -133,6 +134,7 @@ void sim_heal(struct sim *sim)
 {
     sim_trace(sim, "everything is healed");
     sim->healed = true;
+    sim->healed_ns = sim->now_ns;
     sim->storm_until_ns = 0;
     memset(sim->clogged_until_ns, 0, sizeof sim->clogged_until_ns);
     sim_net_heal(sim);

@@ -61,6 +61,7 @@ struct sim_weather {
     uint64_t fault_gap_ns;   /* mean time between faults; 0 = none */
     uint64_t think_ns;       /* a client's mean time between two ideas */
     uint32_t reads_permille;
+    bool ousting;   /* some releases are forced `now` */
     bool storage;   /* starts are interrupted */
     bool elections; /* leaders fall all the time */
 };
@@ -220,6 +221,7 @@ enum sim_ask_kind {
     SIM_ASK_RENEW,
     SIM_ASK_CONVERT,
     SIM_ASK_QUERY,
+    SIM_ASK_LIST,
     SIM_ASK_FORCE
 };
 
@@ -339,6 +341,7 @@ struct sim {
     uint64_t storm_until_ns, storm_delay_ns;
     struct sim_figure8 figure8;
     uint32_t fault_weights[SIM_FAULTS_MAX], fault_weights_sum;
+    uint64_t healed_ns;
     bool healed;   /* the last part: no more faults, everything must settle */
     bool draining; /* agents start nothing new */
     bool failed;
@@ -505,7 +508,7 @@ void check_locks_lost(struct sim *sim, const struct sim_core *core, const struct
 void check_locks_told(struct sim *sim, const struct sim_core *core);
 /* A node said that this lease is over. */
 void check_locks_ended(struct sim *sim, const struct wire_lost *lost);
-void check_locks_forced(struct sim *sim, uint32_t name);
+void check_locks_forced(struct sim *sim, uint32_t name, bool at_once);
 uint64_t check_locks_token_floor(const struct sim *sim, uint32_t name);
 /* The fenced store behind the locks. */
 void check_locks_used(struct sim *sim, const struct sim_belief *belief);

@@ -235,20 +235,71 @@ static void do_read(struct sim_core *core, uint32_t agent)
         refused(core, ask, status);
 }
 
+static void do_list(struct sim_core *core, uint32_t agent)
+{
+    struct sim *sim = core->sim;
+    uint32_t name = (uint32_t)sim_below(sim, SIM_NAMES);
+    struct sim_ask *ask = new_ask(core, SIM_ASK_LIST, agent, name);
+    struct core_read read = {.op = WIRE_OP_LIST, .shard = sim->name_shard[name]};
+    belay_status status;
+
+    if (!ask)
+        return;
+    read.name.name_space = (const uint8_t *)"";
+    read.name.name = (const uint8_t *)"";
+    read.stale = ask->stale = sim_chance(sim, 250);
+    status = core_read(core->core, clock_of(core), agent, &read, ask->user, &ask->request);
+    if (status != BELAY_OK)
+        refused(core, ask, status);
+}
+
+/* Any session may renew or release what it knows the lease id of. Whoever hands its lease to
+ * another one to release has stopped using it. */
+static void do_by_lease(struct sim_core *core, uint32_t agent)
+{
+    struct sim *sim = core->sim;
+    struct sim_core *owner = &sim->cores[sim_below(sim, sim->cores_count)];
+    struct sim_belief *belief = &owner->beliefs[sim_below(sim, SIM_LOCKS_MAX)];
+    struct core_lease_command command = {.op = WIRE_OP_RENEW};
+    struct sim_ask *ask;
+    belay_status status;
+
+    if (!belief->used || belief->converting || belief->uses != 1)
+        return;
+    if (sim_chance(sim, 400))
+        command.op = WIRE_OP_RELEASE;
+    ask = new_ask(core, command.op == WIRE_OP_RENEW ? SIM_ASK_RENEW : SIM_ASK_RELEASE, agent,
+                  belief->name);
+    if (!ask)
+        return;
+    command.name = name_of(sim, belief->name);
+    command.lease = belief->lease;
+    ask->token = belief->token;
+    sim_trace(sim, "c%u.%u  #%llu %s of the lease of c%u.%u on %s", core->id, agent,
+              (unsigned long long)ask->user, command.op == WIRE_OP_RENEW ? "renewal" : "release",
+              owner->id, belief->agent, sim->names[belief->name]);
+    if (command.op == WIRE_OP_RELEASE)
+        belief->released = true;
+    status = core_lease(core->core, clock_of(core), agent, &command, ask->user, &ask->request);
+    if (status != BELAY_OK)
+        refused(core, ask, status);
+}
+
 static void do_force(struct sim_core *core, uint32_t agent)
 {
     struct sim *sim = core->sim;
     uint32_t name = (uint32_t)sim_below(sim, SIM_NAMES);
     struct sim_ask *ask = new_ask(core, SIM_ASK_FORCE, agent, name);
     struct core_name named = name_of(sim, name);
+    bool at_once = sim->weather.ousting && sim_chance(sim, 300);
     belay_status status;
 
     if (!ask)
         return;
-    sim_trace(sim, "c%u.%u  #%llu force-release %s", core->id, agent, (unsigned long long)ask->user,
-              sim->names[name]);
-    check_locks_forced(sim, name);
-    status = core_force_release(core->core, clock_of(core), agent, &named, false, ask->user,
+    sim_trace(sim, "c%u.%u  #%llu force-release %s%s", core->id, agent,
+              (unsigned long long)ask->user, sim->names[name], at_once ? " now" : "");
+    check_locks_forced(sim, name, at_once);
+    status = core_force_release(core->core, clock_of(core), agent, &named, at_once, ask->user,
                                 &ask->request);
     if (status != BELAY_OK)
         refused(core, ask, status);
@@ -328,8 +379,15 @@ void sim_agent_step(struct sim_core *core, uint32_t agent)
     } else if (sim->draining || count_asks(core, agent) >= 4 || core->closing[agent]) {
         if (!sim->draining && sim_chance(sim, 100))
             do_cancel(core, agent);
+    } else if (sim_chance(sim, 30)) {
+        do_cancel(core, agent);
+    } else if (sim_chance(sim, 20)) {
+        do_by_lease(core, agent);
     } else if (sim_chance(sim, sim->weather.reads_permille)) {
-        do_read(core, agent);
+        if (sim_chance(sim, 100))
+            do_list(core, agent);
+        else
+            do_read(core, agent);
     } else if (sim_chance(sim, 15)) {
         do_force(core, agent);
     } else if (sim_chance(sim, 10)) {
