@@ -155,8 +155,9 @@ bool route_redirect(struct core *core, uint16_t shard, uint32_t from,
                           : node_add(core, &redirect->address, false);
 
     core->counts.redirects++;
-    if (route->node != from)
-        return false; /* an answer to an older guess */
+    if (route->node == NO_SLOT || !node_is_same(core, route->node, from))
+        return false;   /* an answer to an older guess */
+    from = route->node; /* asked one worker, another one answered */
     /* No leader, or one that was silent when last asked and nobody newer: ask another node. */
     if (target == NO_SLOT || target == from ||
         (node_is_suspect(core, target) && redirect->term <= route->term)) {

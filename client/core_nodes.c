@@ -35,6 +35,39 @@ uint32_t node_add(struct core *core, const struct wire_address *address, bool me
     return found;
 }
 
+/* The member that has this address, or whose worker does; NO_SLOT = none. Members on one machine
+ * are apart by their workers' ports, so it is the one with the nearest port below. */
+static uint32_t member_of(const struct core *core, const struct wire_address *address)
+{
+    uint32_t best = NO_SLOT;
+
+    for (uint32_t i = 0; i < core->members_count; i++) {
+        const struct wire_address *member = &core->nodes[core->members[i]].address;
+        if (memcmp(member->ip, address->ip, sizeof(member->ip)) != 0 ||
+            member->port > address->port || address->port - member->port >= WORKERS_MAX)
+            continue;
+        if (best == NO_SLOT || member->port > core->nodes[best].address.port)
+            best = core->members[i];
+    }
+    return best;
+}
+
+uint32_t node_of_answer(struct core *core, const struct wire_address *from)
+{
+    uint32_t found = node_find(core, from);
+
+    if (found == NO_SLOT && member_of(core, from) != NO_SLOT)
+        found = node_add(core, from, false);
+    return found;
+}
+
+bool node_is_same(const struct core *core, uint32_t a, uint32_t b)
+{
+    uint32_t member = member_of(core, &core->nodes[a].address);
+
+    return a == b || (member != NO_SLOT && member == member_of(core, &core->nodes[b].address));
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 static void flush_node(struct core *core, struct core_node *node)
@@ -113,6 +146,8 @@ uint32_t node_after(const struct core *core, uint32_t slot)
     uint32_t at = 0;
 
     assert(core->members_count > 0);
+    if (slot != NO_SLOT) /* not the same node again by another of its ports */
+        slot = member_of(core, &core->nodes[slot].address);
     for (uint32_t i = 0; i < core->members_count; i++) {
         if (core->members[i] == slot)
             at = i + 1;

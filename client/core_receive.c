@@ -469,7 +469,7 @@ void core_receive(struct core *core, uint64_t now_ns, const struct wire_address 
 {
     const struct wire_header *header;
     const struct wire_item *item;
-    uint32_t node = node_find(core, from);
+    uint32_t node = node_of_answer(core, from);
 
     core->now_ns = max_ns(core->now_ns, now_ns);
     core->counts.datagrams_in++;

@@ -26,6 +26,7 @@
 
 enum {
     NODES_MAX = 384,          /* addresses: nodes x workers */
+    WORKERS_MAX = 64,         /* of a node, on the ports that follow its first */
     KEEPALIVE_RING = 8,       /* keepalives whose first transmission is remembered */
     KEEPALIVES_IN_FLIGHT = 4, /* per session */
     /* Renewals in one keepalive: as many as one datagram holds. */
@@ -334,6 +335,11 @@ void list_init(struct list *list);
 uint32_t node_find(const struct core *core, const struct wire_address *address);
 /* Finds or adds; NO_SLOT = the table is full. */
 uint32_t node_add(struct core *core, const struct wire_address *address, bool member);
+/* Whose answer this is: the address itself if it is known, else added if it is a worker's of a
+ * member. NO_SLOT = a stranger's. */
+uint32_t node_of_answer(struct core *core, const struct wire_address *from);
+/* Two addresses of one member: the worker that owns a shard answers from its own port. */
+bool node_is_same(const struct core *core, uint32_t a, uint32_t b);
 /* Room for one item in the node's datagram; an item always fits into an empty one. */
 void *node_item(struct core *core, uint32_t node, uint8_t op, size_t bytes);
 void node_heard(struct core *core, uint32_t node);

@@ -14,6 +14,8 @@ static void sink_send(void *context, const struct wire_address *to, const uint8_
     const struct wire_header *header;
     const struct wire_item *item;
 
+    if (node >= FAKE_NODES && f->worker_ports > 0)
+        node = (uint8_t)(node - f->worker_ports);
     MUST(node < FAKE_NODES);
     MUST(wire_decode_datagram(bytes, length, WIRE_KIND_REQUEST, &header, &item) == WIRE_ACCEPTED);
     for (uint16_t i = 0; i < header->item_count; i++, item = wire_item_next(item)) {
@@ -170,12 +172,25 @@ static void check_beliefs(struct fake *f)
     }
 }
 
+/* Maps, states and notices come from whichever worker was asked. */
+static bool is_of_shard(const uint8_t *bytes, size_t length)
+{
+    const struct wire_header *header;
+    const struct wire_item *item;
+
+    return wire_decode_datagram(bytes, length, WIRE_KIND_REPLY, &header, &item) == WIRE_ACCEPTED &&
+           header->item_count > 0 && item->op != WIRE_OP_MAP && item->op != WIRE_OP_STATUS &&
+           item->op != WIRE_OP_NODE;
+}
+
 static void deliver(struct fake *f, uint32_t at)
 {
     struct fake_packet packet = f->packets[at];
     struct wire_address from = fake_address(f, packet.node);
 
     f->packets[at] = f->packets[--f->packets_count];
+    if (packet.to_client && is_of_shard(packet.bytes, packet.length))
+        from.port = (uint16_t)(from.port + f->worker_ports);
     if (packet.to_client)
         core_receive(f->core, f->now_ns, &from, packet.bytes, packet.length);
     else

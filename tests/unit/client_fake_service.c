@@ -638,6 +638,8 @@ static void say_map(struct fake *f, uint8_t node, const struct wire_page_request
         if (f->leader_claimed != FAKE_NONE) {
             mapped[map->count].leader_node = (uint16_t)(f->leader_claimed + 1);
             mapped[map->count].leader = fake_address(f, f->leader_claimed);
+            mapped[map->count].leader.port =
+                (uint16_t)(mapped[map->count].leader.port + f->worker_ports);
         }
         map->count++;
     }
@@ -668,6 +670,7 @@ static void redirect(struct fake *f, uint8_t node, const struct wire_request *re
     if (f->leader_claimed != FAKE_NONE && f->leader_claimed != node) {
         redirect.node = f->leader_claimed + 1u;
         redirect.address = fake_address(f, f->leader_claimed);
+        redirect.address.port = (uint16_t)(redirect.address.port + f->worker_ports);
     }
     fake_reply(f, node, &redirect);
 }
