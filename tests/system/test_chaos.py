@@ -10,6 +10,7 @@ import time
 
 from check import Stopwatch, expect, run, wait_until
 from harness import Cluster
+from histories import Histories
 from loadlog import Load
 from netns import network_of, unshared
 
@@ -105,6 +106,8 @@ def chaos(durability):
     chaos_run = Chaos(SEED, durability)
     cluster = chaos_run.cluster
     load = Load(cluster, threads=2, slots=8, keep_max=400)
+    histories = Histories(cluster, "shared-lock" if SEED % 2 else "fenced-mutex", processes=2,
+                          seed=SEED)
     deadline = time.monotonic() + SECONDS
     try:
         while time.monotonic() < deadline:
@@ -113,7 +116,9 @@ def chaos(durability):
                 node.check_alive()
         cluster.wait_ready(30)
         load.wait_grants(load.grants() + 200)
+        histories.wait_answers(50)
         load.kill9()
+        histories.check(100)
         cluster.wait_equal(30)
         print(f"{len(chaos_run.steps)} faults, {load.grants()} grants, "
               f"{load.check_held()} locks are held; whole again at the latest "
