@@ -363,10 +363,10 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 /* The leader's deadline for an entry that settles time. */
 static uint64_t due_deadline(const struct shard *shard, uint64_t now_ns)
 {
-    uint64_t due_ns = lock_machine_next_deadline(shard->machine);
+    uint64_t due_ns = shard_leads(shard) ? lock_machine_next_deadline(shard->machine) : UINT64_MAX;
     uint64_t shard_now_ns;
 
-    if (!shard_leads(shard) || due_ns == UINT64_MAX)
+    if (due_ns == UINT64_MAX)
         return UINT64_MAX;
     shard_now_ns = raft_shard_time(shard->raft, now_ns);
     if (due_ns > shard_now_ns)

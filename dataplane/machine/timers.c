@@ -40,6 +40,7 @@ void timers_clear(struct timers *timers, uint64_t tick)
         timers->nodes[head] = (struct timer_node){head, head};
     }
     memset(timers->near_bits, 0, sizeof(timers->near_bits));
+    memset(timers->near_words, 0, sizeof(timers->near_words));
     for (int level = BLOCKS; level <= SPANS; level++) {
         memset(timers->far[level].bits, 0, sizeof(timers->far[level].bits));
         memset(timers->far[level].counts, 0, sizeof(timers->far[level].counts));
@@ -98,6 +99,9 @@ static void slot_emptied(struct timers *timers, uint32_t head)
     }
     if (number < NEAR_HEADS) {
         bit_clear(timers->near_bits, number / 2);
+        if (timers->near_bits[number / 2 / 64] == 0) {
+            bit_clear(timers->near_words, number / 2 / 64);
+        }
         return;
     }
     number -= NEAR_HEADS;
@@ -125,8 +129,10 @@ static uint64_t span_of(uint64_t tick)
 
 static void place_near(struct timers *timers, uint32_t id, uint64_t tick, uint32_t age)
 {
+    uint32_t slot = (uint32_t)(tick % TIMERS_NEAR_SLOTS);
     list_append(timers, near_head(timers, tick) + age, id);
-    bit_set(timers->near_bits, (uint32_t)(tick % TIMERS_NEAR_SLOTS));
+    bit_set(timers->near_bits, slot);
+    bit_set(timers->near_words, slot / 64);
 }
 
 static void place_far(struct timers *timers, int level, uint32_t id, uint64_t slot, uint32_t age)
@@ -288,16 +294,25 @@ void timers_pace(struct timers *timers, uint64_t tick)
 /* First tick in [from, end) that has timers. The range lies in one block. */
 static uint64_t near_first(const struct timers *timers, uint64_t from, uint64_t end)
 {
-    while (from < end) {
-        uint32_t slot = (uint32_t)(from % TIMERS_NEAR_SLOTS);
-        uint64_t word = timers->near_bits[slot / 64] >> (slot % 64);
-        if (word != 0) {
-            uint64_t tick = from + (uint32_t)__builtin_ctzll(word);
-            return tick < end ? tick : TIMERS_NEVER;
-        }
-        from += 64 - slot % 64;
+    static_assert(TIMERS_NEAR_SLOTS == 2 * 64 * 64, "a block's words are bits of one word");
+    if (from >= end) {
+        return TIMERS_NEVER;
     }
-    return TIMERS_NEVER;
+    uint32_t slot = (uint32_t)(from % TIMERS_NEAR_SLOTS);
+    uint32_t word = slot / 64;
+    uint64_t bits = timers->near_bits[word] >> (slot % 64);
+    uint64_t tick = from;
+    if (bits == 0) {
+        uint64_t later = timers->near_words[word / 64] & ~(UINT64_MAX >> (63 - word % 64));
+        if (later == 0) {
+            return TIMERS_NEVER;
+        }
+        uint32_t found = word / 64 * 64 + (uint32_t)__builtin_ctzll(later);
+        tick = from - slot % 64 + (uint64_t)(found - word) * 64;
+        bits = timers->near_bits[found];
+    }
+    tick += (uint32_t)__builtin_ctzll(bits);
+    return tick < end ? tick : TIMERS_NEVER;
 }
 
 /* Nothing is armed: the cursor may jump. */
@@ -499,6 +514,12 @@ const char *timers_verify(const struct timers *timers)
             if (any != slot_bit(timers, number)) {
                 return "a timer slot's bit is wrong";
             }
+        }
+    }
+    for (uint32_t word = 0; word < TIMERS_NEAR_SLOTS / 64; word++) {
+        if (((timers->near_words[word / 64] >> (word % 64)) & 1) !=
+            (timers->near_bits[word] != 0)) {
+            return "a timer word's bit is wrong";
         }
     }
     return armed == timers->armed ? NULL : "armed timers are not linked";

@@ -62,6 +62,7 @@ struct timers {
     uint64_t cursor; /* every armed tick is >= cursor */
     uint64_t paced;  /* tick of the last timers_pace */
     uint64_t near_bits[TIMERS_NEAR_SLOTS / 64];
+    uint64_t near_words[2];   /* per block: which words of near_bits are not zero */
     struct timers_far far[2]; /* blocks, spans */
     uint32_t beyond;          /* head node of the list beyond the last span */
 };
