@@ -93,6 +93,30 @@ static void acquire_anew(struct core *core, uint32_t at, const struct wire_grant
     session_pump(core, request->session);
 }
 
+/* A reentrant acquire may hear first of a lease that an earlier acquire was granted after a wait:
+ * the secret bears the number of the one that got it. That one has what it asked for, and must not
+ * go on to time out, or be cancelled: the server would take the lease for given up. All requests
+ * are looked at, as above. */
+static void tell_who_got_it(struct core *core, uint32_t lock, const struct wire_granted *granted)
+{
+    for (uint32_t i = 0; i < core->requests_used; i++) {
+        struct core_request *request = &core->requests[i];
+        bool shared_lock;
+
+        if (request->place == PLACE_FREE || request->op != WIRE_OP_ACQUIRE ||
+            request->phase != PHASE_ASK || request->session != core->locks[lock].session ||
+            request->key_tag != core->locks[lock].key_tag || request->number == 0 ||
+            wire_lease_secret(granted->lease.secret, request->number) != granted->lease.secret)
+            continue;
+        if (request->mode == core->locks[lock].mode)
+            request_finish(core, i, BELAY_OK, &granted->reply.item,
+                           lock_granted(core, i, granted, &shared_lock), true);
+        else
+            request_finish(core, i, BELAY_LOST, NULL, NO_SLOT, false);
+        return;
+    }
+}
+
 static void acquire_granted(struct core *core, uint32_t at, const struct wire_granted *granted)
 {
     struct core_request *request = &core->requests[at];
@@ -123,7 +147,10 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
         return;
     }
     uint32_t lock = lock_granted(core, at, granted, &shared_lock);
+    bool found = (request->flags & WIRE_REENTRANT) != 0 && !known;
     request_finish(core, at, BELAY_OK, &granted->reply.item, lock, shared_lock);
+    if (found)
+        tell_who_got_it(core, lock, granted);
 }
 
 static void acquire_answered(struct core *core, uint32_t at, const struct wire_item *item)

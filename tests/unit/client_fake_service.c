@@ -190,7 +190,7 @@ static struct fake_lease *new_lease(struct fake *f, const char *name, uint64_t s
         MUST(f->leases_count < FAKE_LEASES);
         lease = &f->leases[f->leases_count++];
     }
-    *lease = (struct fake_lease){.secret = 0xabc0000000000000u + ++f->secret,
+    *lease = (struct fake_lease){.secret = wire_lease_secret(0xabc000000000u + ++f->secret, number),
                                  .session = session,
                                  .number = number,
                                  .token = ++f->token,
