@@ -262,9 +262,17 @@ static bool log_header_follows(const struct log *log, const struct log_entry *he
            header->term != 0 && header->stamp_ns >= log->last_stamp_ns;
 }
 
+bool log_keeps_spare(const struct log *log, uint64_t end)
+{
+    uint64_t held = log->last_index - log->base.index;
+
+    return end + log->ring_bytes / 16 <= log_limit(log) &&
+           held + 1 + log->slots_count / 16 <= log->slots_count;
+}
+
 /* Takes the entry at `position` if it is the next one. */
 static bool log_adopt_at(struct log *log, uint64_t position, uint64_t until,
-                         size_t payload_bytes_max)
+                         size_t payload_bytes_max, bool keep_spare)
 {
     struct log_entry header;
     uint64_t offset = log_offset(log, position);
@@ -278,6 +286,8 @@ static bool log_adopt_at(struct log *log, uint64_t position, uint64_t until,
     size_t bytes = log_entry_bytes(header.payload_bytes);
     if (!log_place(log, bytes, &place) || place != position || position + bytes > until)
         return false;
+    if (keep_spare && header.kind != LOG_NOOP && !log_keeps_spare(log, position + bytes))
+        return false;
     if (log_checksum(&header, log->ring + offset + sizeof(header), log->last_checksum) !=
         header.checksum)
         return false;
@@ -285,7 +295,7 @@ static bool log_adopt_at(struct log *log, uint64_t position, uint64_t until,
     return true;
 }
 
-uint64_t log_adopt(struct log *log, uint64_t until, size_t payload_bytes_max)
+uint64_t log_adopt(struct log *log, uint64_t until, size_t payload_bytes_max, bool keep_spare)
 {
     uint64_t adopted = 0;
 
@@ -293,8 +303,8 @@ uint64_t log_adopt(struct log *log, uint64_t until, size_t payload_bytes_max)
         uint64_t offset = log_offset(log, log->end);
         uint64_t next_lap = log->end + (log->ring_bytes - offset);
         /* Either right behind the last entry, or, if it did not fit there, at the ring's start. */
-        if (!log_adopt_at(log, log->end, until, payload_bytes_max) &&
-            !(offset != 0 && log_adopt_at(log, next_lap, until, payload_bytes_max)))
+        if (!log_adopt_at(log, log->end, until, payload_bytes_max, keep_spare) &&
+            !(offset != 0 && log_adopt_at(log, next_lap, until, payload_bytes_max, keep_spare)))
             return adopted;
         adopted++;
     }

@@ -142,8 +142,15 @@ void log_forget_received(struct log *log);
 
 /* Takes every valid entry that follows `end` in the ring into the log, up to position `until`
  * (one-sided: log_limit(); messages: log->received). Returns how many. Entries longer than
- * `payload_bytes_max` or of a kind not known are invalid. */
-uint64_t log_adopt(struct log *log, uint64_t until, size_t payload_bytes_max);
+ * `payload_bytes_max` or of a kind not known are invalid. `keep_spare`: an entry that would use up
+ * what log_keeps_spare() keeps is left lying, and taken by a later call when there is room. */
+uint64_t log_adopt(struct log *log, uint64_t until, size_t payload_bytes_max, bool keep_spare);
+
+/* Whether a sixteenth of bytes and slots is free beside one more entry that ends at position `end`.
+ * It is kept for the no-ops that elections append: a log that is full of entries of which nobody
+ * knows any more that they are committed could not commit them, for want of an entry of a new term.
+ */
+bool log_keeps_spare(const struct log *log, uint64_t end);
 
 /* Recovery: appends an entry read from the WAL, checking its chain. False = does not fit. */
 bool log_append_copy(struct log *log, const struct log_entry *entry);

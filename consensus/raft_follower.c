@@ -268,7 +268,10 @@ void raft_adopt_received(struct raft *raft)
     uint64_t until = raft->grant.one_sided ? log_limit(log) : log->received;
     size_t payload_bytes_max = raft_min(RAFT_PAYLOAD_BYTES_MAX, log->ring_bytes / 4);
 
-    if (log_adopt(log, until, payload_bytes_max) == 0)
+    /* What is written into the ring one-sidedly counts as soon as it lies there. */
+    bool keep_spare = !raft->grant.one_sided && !PLANTED(spare_not_kept);
+
+    if (log_adopt(log, until, payload_bytes_max, keep_spare) == 0)
         return;
     raft_configuration_from_log(raft, first);
     raft_flush_hard(raft);

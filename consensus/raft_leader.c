@@ -532,12 +532,7 @@ uint8_t *raft_reserve(struct raft *raft, size_t payload_bytes_max)
     if (!raft_is_leader(raft) || raft->transfer_target != 0 || raft->term_start_index == 0 ||
         payload_bytes_max > RAFT_PAYLOAD_BYTES_MAX || payload_bytes_max > log->ring_bytes / 4)
         return NULL;
-    /* A sixteenth stays free for what elections append: a log that is full of uncommitted entries
-     * could not commit them, for want of an entry of the new term. */
-    uint64_t end = log_start_position(log, log->end, entry_bytes) + entry_bytes;
-    uint64_t held = log->last_index - log->base.index;
-    if (end + log->ring_bytes / 16 > log_limit(log) ||
-        held + 1 + log->slots_count / 16 > log->slots_count)
+    if (!log_keeps_spare(log, log_start_position(log, log->end, entry_bytes) + entry_bytes))
         return NULL;
     return log_reserve(log, payload_bytes_max);
 }

@@ -46,7 +46,7 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     for (size_t at = 2; at < size; at += 1 + data[1]) {
         size_t length = size - at < 1u + data[1] ? size - at : 1u + data[1];
         log_write(&log, log.received, data + at, length);
-        log_adopt(&log, log.received, 1024);
+        log_adopt(&log, log.received, 1024, false);
     }
     if (log.end > log.received || log.received > log_limit(&log))
         abort();

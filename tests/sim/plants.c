@@ -65,6 +65,8 @@ static const struct plant {
     {"renewal_from_reply", "the client's deadline counts from the answer to its renewal"},
     {"push_of_another", "a notice of a grant is taken for another acquire's"},
     {"returned_early", "a lost lock is given back while its holder may still be stopping"},
+    {"spare_not_kept",
+     "a follower fills its log to the brim, no room for the no-op of an election"},
     {"reentrant_trusted", "a reentrant grant is taken at its word while a release is under way"},
 };
 

@@ -91,7 +91,7 @@ Test(log_ring, same_log_same_places)
         memset(payload, (int)i, bytes);
         log_append(&a, LOG_COMMANDS, 1 + i / 10, i, bytes);
         ship(&a, &b, 1 + i % 97);
-        cr_assert_eq(log_adopt(&b, b.received, 4096), 1);
+        cr_assert_eq(log_adopt(&b, b.received, 4096, false), 1);
         cr_assert_eq(a.end, b.end);
         cr_assert_eq(a.last_checksum, b.last_checksum);
         const struct log_entry *entry = log_at(&b, i + 1);
@@ -163,10 +163,10 @@ Test(log_ring, stale_bytes)
     for (int i = 1; i <= 6; i++)
         append(&a, 1, 16, i);
     log_cut_above(&a, 4);
-    cr_assert_eq(log_adopt(&a, a.received, 4096), 0, "entry 5 still lies there");
+    cr_assert_eq(log_adopt(&a, a.received, 4096, false), 0, "entry 5 still lies there");
     log_cut_above(&a, 0);
     append(&a, 2, 16, 'z');
-    cr_assert_eq(log_adopt(&a, log_limit(&a), 4096), 0, "2 of term 1 does not follow 1 of term 2");
+    cr_assert_eq(log_adopt(&a, log_limit(&a), 4096, false), 0, "2 of term 1 does not follow 1 of term 2");
 }
 
 Test(log_ring, adopt_judges)
@@ -178,15 +178,15 @@ Test(log_ring, adopt_judges)
         log_reset(&b, &(struct log_base){0});
         ship(&a, &b, 4096);
         b.ring[at] ^= 0x40;
-        cr_assert_eq(log_adopt(&b, b.received, 4096), 0, "byte %zu", at);
+        cr_assert_eq(log_adopt(&b, b.received, 4096, false), 0, "byte %zu", at);
         b.ring[at] ^= 0x40;
-        cr_assert_eq(log_adopt(&b, b.received, 4096), 2);
+        cr_assert_eq(log_adopt(&b, b.received, 4096, false), 2);
     }
     log_reset(&b, &(struct log_base){0});
     ship(&a, &b, 4096);
-    cr_assert_eq(log_adopt(&b, first + 69, 4096), 1, "the second is not complete");
-    cr_assert_eq(log_adopt(&b, first + 80, 29), 0, "longer than allowed");
-    cr_assert_eq(log_adopt(&b, first + 80, 30), 1);
+    cr_assert_eq(log_adopt(&b, first + 69, 4096, false), 1, "the second is not complete");
+    cr_assert_eq(log_adopt(&b, first + 80, 29, false), 0, "longer than allowed");
+    cr_assert_eq(log_adopt(&b, first + 80, 30, false), 1);
 }
 
 /* Kinds that are not known, indexes, terms and stamps that do not follow: with a right checksum. */
@@ -209,7 +209,7 @@ Test(log_ring, adopt_judges_the_header)
         cr_assert_not_null(log_reserve(&a, 8));
         log_append(&a, fault == 5 ? 99 : LOG_COMMANDS, fault == 3 ? 2 : 3, fault == 4 ? 8 : 9, 8);
         ship(&a, &b, 4096);
-        cr_assert_eq(log_adopt(&b, b.received, 4096), fault == 0 ? 1u : 0u, "fault %d", fault);
+        cr_assert_eq(log_adopt(&b, b.received, 4096, false), fault == 0 ? 1u : 0u, "fault %d", fault);
     }
 }
 
@@ -273,7 +273,7 @@ Test(log_ring, base)
     struct log_base base = a.base;
     log_reset(&b, &base); /* what a snapshot at 3 gives: the rest follows on it */
     ship(&a, &b, 4096);
-    cr_assert_eq(log_adopt(&b, b.received, 4096), 2);
+    cr_assert_eq(log_adopt(&b, b.received, 4096, false), 2);
     cr_assert_eq(b.last_checksum, a.last_checksum);
 }
 
@@ -290,6 +290,6 @@ Test(log_ring, edges)
     cr_assert_not_null(append(&a, UINT64_MAX, 8, 1));
     cr_assert_not_null(append(&a, UINT64_MAX, 8, 2));
     ship(&a, &b, 4096);
-    cr_assert_eq(log_adopt(&b, b.received, 4096), 2);
+    cr_assert_eq(log_adopt(&b, b.received, 4096, false), 2);
     cr_assert_eq(b.last_index, UINT64_MAX - 1);
 }

@@ -755,6 +755,24 @@ Test(raft_log_rules, bytes_behind_a_full_log_are_taken_later)
     cr_assert_eq(solo_sent(&solo, RAFT_MSG_ACK, 2)->index, SOLO_SLOTS + 3);
 }
 
+/* A follower does not fill its log to the brim either. When all are restarted at once, nobody knows
+ * what was committed: who leads then must find room for the no-op that commits it. */
+Test(raft_log_rules, a_follower_keeps_room_for_a_no_op)
+{
+    struct raft_options options = solo_options(RAFT_DISK);
+
+    solo_memory(&solo, &options);
+    solo_fill(&solo, 1, SOLO_SLOTS - 30);
+    solo_boot(&solo, 1, 0, 3);
+    solo_follow(&solo, 2, 1);
+    solo_ship(&solo, 2, 30, 1, 1);
+    cr_assert_eq(solo.log.last_index, SOLO_SLOTS - SOLO_SLOTS / 16);
+    solo_boot(&solo, 2, 0, 3); /* restarted */
+    solo_lead(&solo);
+    cr_assert_eq(solo.log.last_index, SOLO_SLOTS - SOLO_SLOTS / 16 + 1);
+    cr_assert_eq(log_at(&solo.log, solo.log.last_index)->kind, LOG_NOOP);
+}
+
 /* Memory: what is applied goes when room is short, and a member that still needs it gets a
  * snapshot. */
 Test(raft_log_rules, laggard_gets_a_snapshot)
