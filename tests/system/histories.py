@@ -151,8 +151,8 @@ class Histories:
         for command in self.commands:
             if command.result is None:
                 command.wait(60).ok()
-        events = [event for path in self.paths for event in read_lines(path)] + self.more
-        return with_endings(events, self.model)
+        events = [event for path in self.paths for event in read_lines(path)]
+        return with_endings(events + self.more, self.model)
 
     def check(self, least=250):
         """Ends the clients and judges what they saw."""

@@ -14,7 +14,8 @@ function(belay_system_test name timeout_s)
   set_tests_properties(system.${name} PROPERTIES LABELS system RUN_SERIAL TRUE TIMEOUT ${timeout_s}
     ENVIRONMENT "BELAYD=$<TARGET_FILE:belayd>;BELAY=$<TARGET_FILE:belay>;\
 BELAY_LOAD=$<TARGET_FILE:system_load>;BELAY_MASS=$<TARGET_FILE:system_mass>;\
-BELAY_HISTORY=$<TARGET_FILE:system_history>;BELAY_LINCHECK=$<TARGET_FILE:belay-lincheck>${capacity}")
+BELAY_HISTORY=$<TARGET_FILE:system_history>;\
+BELAY_LINCHECK=$<TARGET_FILE:belay-lincheck>${capacity}")
 endfunction()
 
 if(TARGET belayd AND TARGET belay)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many sessions that hold a few short leases each: none is lost, and the nodes agree afterwards. The
-large form of this is in docs/capacity.md."""
+"""Many sessions that hold a few short leases each: none is lost, and the nodes agree afterwards.
+The large form of this is in docs/capacity.md."""
 import re
 
 from check import equal, expect, run, wait_until

@@ -226,7 +226,7 @@ def token_again(events):
 
 
 def stale_read(events):
-    """A query sees nobody though the lock was held from before its beginning until after its end."""
+    """A query sees nobody though the lock was held from before it until after it."""
     holds = {}
     for position, event in enumerate(events):
         if event["f"] == "acquire" and event["type"] == "ok":
@@ -265,7 +265,8 @@ def test_planted_faults_are_found():
     equal(planted(history, lambda events: None, path)[0], 0, "the verdict without a fault")
     for change in (two_holders, token_again, stale_read, ended_early):
         code, text = planted(history, change, path)
-        equal((code, text.split("\n")[0]), (1, "not linearizable"), f"the verdict on {change.__name__}")
+        equal((code, text.split("\n")[0]), (1, "not linearizable"),
+              f"the verdict on {change.__name__}")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ struct fake {
     uint8_t leader_claimed; /* what others say; FAKE_NONE = that they do not know */
     uint64_t term;
     uint16_t shards;
-    uint16_t port_base; /* node i is 127.0.0.(i+1), port base + i */
+    uint16_t port_base;    /* node i is 127.0.0.(i+1), port base + i */
     uint16_t worker_ports; /* shards' worker is on a port so far from the node's; 0 = on the same */
     uint64_t cluster_id;
     uint32_t window;
