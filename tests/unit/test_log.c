@@ -166,7 +166,8 @@ Test(log_ring, stale_bytes)
     cr_assert_eq(log_adopt(&a, a.received, 4096, false), 0, "entry 5 still lies there");
     log_cut_above(&a, 0);
     append(&a, 2, 16, 'z');
-    cr_assert_eq(log_adopt(&a, log_limit(&a), 4096, false), 0, "2 of term 1 does not follow 1 of term 2");
+    cr_assert_eq(log_adopt(&a, log_limit(&a), 4096, false), 0,
+                 "2 of term 1 does not follow 1 of term 2");
 }
 
 Test(log_ring, adopt_judges)
@@ -209,7 +210,8 @@ Test(log_ring, adopt_judges_the_header)
         cr_assert_not_null(log_reserve(&a, 8));
         log_append(&a, fault == 5 ? 99 : LOG_COMMANDS, fault == 3 ? 2 : 3, fault == 4 ? 8 : 9, 8);
         ship(&a, &b, 4096);
-        cr_assert_eq(log_adopt(&b, b.received, 4096, false), fault == 0 ? 1u : 0u, "fault %d", fault);
+        cr_assert_eq(log_adopt(&b, b.received, 4096, false), fault == 0 ? 1u : 0u, "fault %d",
+                     fault);
     }
 }
 
