@@ -163,6 +163,6 @@ class Histories:
         expect_linearizable(history, self.model, path)
         unknown = sum(1 for event in history if event["type"] == "info")
         endings = sum(1 for event in history if event["process"] >= ENDINGS)
-        print(f"{self.model}: {answered} operations, {unknown} of unknown outcome, {endings} leases "
-              "that ended by themselves: linearizable")
+        print(f"{self.model}: {answered} operations, {unknown} of unknown outcome, {endings} "
+              "leases that ended by themselves: linearizable")
         return history
