@@ -161,7 +161,7 @@ static void acquire_answered(struct core *core, uint32_t at, const struct wire_i
         acquire_granted(core, at, (const struct wire_granted *)item);
     } else if (request->phase == PHASE_VERIFY) {
         request_finish(core, at, BELAY_CANCELLED, NULL, NO_SLOT, false);
-    } else if (item->status == WIRE_STALE_REQUEST && !PLANTED(stale_is_done)) {
+    } else if (item->status == WIRE_STALE_REQUEST) {
         /* The server cannot say what became of it: make sure that nothing is left of it. */
         request_abandon(core, at, BELAY_STALE_REQUEST);
     } else {

@@ -269,7 +269,7 @@ void raft_adopt_received(struct raft *raft)
     size_t payload_bytes_max = raft_min(RAFT_PAYLOAD_BYTES_MAX, log->ring_bytes / 4);
 
     /* What is written into the ring one-sidedly counts as soon as it lies there. */
-    bool keep_spare = !raft->grant.one_sided && !PLANTED(spare_not_kept);
+    bool keep_spare = !raft->grant.one_sided;
 
     if (log_adopt(log, until, payload_bytes_max, keep_spare) == 0)
         return;

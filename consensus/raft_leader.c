@@ -181,8 +181,6 @@ static void raft_probe_further(struct raft *raft, struct raft_peer *peer,
         return;
     }
     uint64_t index = raft_last_not_after_term(log, bound, message->log_term);
-    if (PLANTED(match_from_hint))
-        peer->match_index = raft_max(peer->match_index, bound);
     if (log_term(log, index) > message->log_term) {
         raft_peer_needs_snapshot(raft, peer);
         return;

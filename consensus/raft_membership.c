@@ -4,7 +4,6 @@
  * configuration is in force from the moment it is in the log, committed or not, and out of it when
  * it is cut.
  */
-#include "consensus/plant.h"
 #include "consensus/raft_internal.h"
 
 #include <string.h>
@@ -124,7 +123,7 @@ void raft_configuration_after_cut(struct raft *raft)
 {
     struct raft_configuration configuration;
 
-    if (raft->configuration.index <= raft->log->last_index || PLANTED(members_not_rolled_back))
+    if (raft->configuration.index <= raft->log->last_index)
         return;
     if (!raft_configuration_find(raft, 0, raft->log->last_index, &configuration))
         configuration = raft->base_configuration;

@@ -121,8 +121,9 @@ static void table_failures(FILE *out, const struct load_result *result)
                     name, command->unfinished);
         if (command->unsent > 0)
             fprintf(out,
-                    "%-22s %" PRIu64 " could not even be begun: the rate is more than what is "
-                    "driven takes (counted with their age)\n",
+                    "%-22s %" PRIu64
+                    " were due and not begun when the run ended: the rate is more than "
+                    "the target takes, or it stalled (counted with their age)\n",
                     name, command->unsent);
     }
 }
@@ -242,6 +243,29 @@ static json_t *json_settings(const struct scenario *scenario)
     return object;
 }
 
+/* The distribution, for plots: [us, part of the commands that took no longer], finer towards the
+ * end, where the differences are. */
+static json_t *json_distribution(const struct histogram *latency_ns)
+{
+    static const uint32_t within[] = {0, 10, 25, 50, 75}; /* hundredths of what is left */
+    json_t *array = json_array();
+    uint32_t done = 0;
+
+    for (uint32_t left = 1000000; left >= 10; left = 1000000 - done) {
+        for (unsigned i = 0; i < sizeof within / sizeof within[0]; i++) {
+            uint32_t millionths = done + (uint32_t)((uint64_t)left * within[i] / 100);
+
+            (void)json_array_append_new(
+                array, json_pack("[o, o]", us(histogram_quantile(latency_ns, millionths)),
+                                 json_real(millionths / 1e6)));
+        }
+        done += (uint32_t)((uint64_t)left * 90 / 100);
+    }
+    (void)json_array_append_new(
+        array, json_pack("[o, f]", us(histogram_quantile(latency_ns, 1000000)), 1.0));
+    return array;
+}
+
 static json_t *json_command(const struct load_result *result, enum target_op op)
 {
     const struct load_command *command = &result->commands[op];
@@ -262,6 +286,7 @@ static json_t *json_command(const struct load_result *result, enum target_op op)
         put(latency, points[i].name,
             us(histogram_quantile(&command->latency_ns, points[i].millionths)));
     put(object, "latency_us", latency);
+    put(object, "distribution", json_distribution(&command->latency_ns));
     return object;
 }
 

@@ -82,7 +82,7 @@ uint32_t lease_find(struct lock_machine *machine, const struct wire_lease_id *id
         resource_at(machine, record->resource)->key_tag != key_tag) {
         return NONE;
     }
-    if (lease_is_over(machine, record) && !PLANTED(renewed_after_its_end)) {
+    if (lease_is_over(machine, record)) {
         (void)lease_end_over(machine, id->slot);
         return NONE;
     }

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum {
     GROUP_NODES_MAX = 5,
@@ -101,6 +102,7 @@ struct schedule {
 };
 
 void schedule_draw(struct schedule *schedule, uint64_t seed);
+void schedule_show(const struct schedule *schedule, FILE *out);
 
 /* Fills the transcript, a line per episode; false if something may not be, whatever the other
  * implementation did (the last line says what). */

@@ -11,17 +11,21 @@
 
 #include "tests/differential/group.h"
 
-static const struct schedule *running; /* for say_seed, which gets nothing else */
+/* For say_seed, which gets nothing else. */
+static struct schedule running;
+static char ours[TRANSCRIPT_BYTES], theirs[TRANSCRIPT_BYTES];
 
-/* Both rigs have asserts of their own; which schedule it was must not be lost with them. */
+/* Cores and rigs have asserts of their own; how far the schedule was must not be lost with them. */
 static void say_seed(int signal_number)
 {
     char line[96];
-    int length = snprintf(line, sizeof(line), "\nan assert failed: --seeds %llu..%llu --show\n",
-                          (unsigned long long)running->options.seed,
-                          (unsigned long long)running->options.seed);
+    const char *transcript = theirs[0] != '\0' ? theirs : ours;
+    int length = snprintf(line, sizeof(line), "\nan assert failed in seed %llu, %s, after:\n",
+                          (unsigned long long)running.options.seed,
+                          theirs[0] != '\0' ? group_theirs.name : group_ours.name);
 
     (void)!write(STDERR_FILENO, line, (size_t)length);
+    (void)!write(STDERR_FILENO, transcript, strlen(transcript));
     raise(signal_number);
 }
 
@@ -34,15 +38,14 @@ static void show(const char *name, const char *transcript)
 /* Judges one seed; true if both did the same, and nothing that may not be. */
 static bool judge(uint64_t seed, bool shown)
 {
-    static char ours[TRANSCRIPT_BYTES], theirs[TRANSCRIPT_BYTES];
-    struct schedule schedule;
-
-    schedule_draw(&schedule, seed);
-    running = &schedule;
-    bool ours_good = schedule_run(&schedule, &group_ours, ours);
+    schedule_draw(&running, seed);
+    theirs[0] = '\0';
+    if (shown)
+        schedule_show(&running, stdout);
+    bool ours_good = schedule_run(&running, &group_ours, ours);
     if (shown)
         show(group_ours.name, ours);
-    bool theirs_good = schedule_run(&schedule, &group_theirs, theirs);
+    bool theirs_good = schedule_run(&running, &group_theirs, theirs);
     if (shown)
         show(group_theirs.name, theirs);
     bool same = strcmp(ours, theirs) == 0;
@@ -51,6 +54,7 @@ static bool judge(uint64_t seed, bool shown)
     printf("seed %llu: %s\n", (unsigned long long)seed,
            same ? "both do what may not be" : "they differ");
     if (!shown) {
+        schedule_show(&running, stdout);
         show(group_ours.name, ours);
         show(group_theirs.name, theirs);
     }

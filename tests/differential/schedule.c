@@ -44,7 +44,8 @@ struct run {
 
 /* ---- the trace ------------------------------------------------------------------------------- */
 
-static void fault(struct group_trace *trace, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void fault(struct group_trace *trace,
+                                                        const char *format, ...)
 {
     va_list arguments;
 
@@ -139,6 +140,35 @@ void schedule_draw(struct schedule *schedule, uint64_t seed)
             act->b = (uint8_t)draw(&state, schedule->options.nodes);
             act->wait_ms = (uint16_t)draw(&state, 2000);
         }
+    }
+}
+
+static const char *const episode_names[EPISODE_KINDS] = {
+    "leader in a minority", "follower alone",         "follower stops",
+    "leader stops",         "majority stops",         "transfer",
+    "leader's link breaks", "followers' link breaks", "chaos",
+};
+static const char *const act_names[ACT_KINDS] = {"cut",   "heal",    "stop",
+                                                 "start", "propose", "transfer"};
+
+void schedule_show(const struct schedule *schedule, FILE *out)
+{
+    const struct group_options *options = &schedule->options;
+
+    fprintf(out,
+            "---- schedule of seed %llu: %u nodes; latencies of network and disk, timeouts (ms)",
+            (unsigned long long)options->seed, options->nodes);
+    for (uint32_t i = 0; i < options->nodes; i++)
+        fprintf(out, "%c %u %u %u", i == 0 ? ':' : ',', options->network_ms[i], options->disk_ms[i],
+                options->timeout_ms[i]);
+    fprintf(out, "\n");
+    for (uint32_t i = 0; i < SCHEDULE_EPISODES; i++) {
+        const struct schedule_episode *episode = &schedule->episodes[i];
+        fprintf(out, "%u: %s, follower leader+%u, %u proposals\n", i + 1,
+                episode_names[episode->kind], episode->which, episode->count);
+        for (uint32_t j = 0; j < SCHEDULE_ACTS && episode->kind == EPISODE_CHAOS; j++)
+            fprintf(out, "    %s %u %u, wait %u ms\n", act_names[episode->acts[j].kind],
+                    episode->acts[j].a, episode->acts[j].b, episode->acts[j].wait_ms);
     }
 }
 
@@ -284,7 +314,7 @@ static void quiet(struct run *run, uint32_t count)
     int leader = wait_leader(run, EVERYBODY(run));
     uint64_t first = run->value + 1;
 
-    say(run, " quiet: leader %s,", yes(leader >= 0));
+    say(run, "\n    quiet: leader %s,", yes(leader >= 0));
     if (leader < 0)
         return;
     uint32_t accepted = propose(run, (uint32_t)leader, count);
@@ -302,7 +332,7 @@ static void rest_goes_on(struct run *run, uint32_t rest, uint32_t count, uint64_
     run->kind->run(run->group, DISTURBED_MS);
     int leader = wait_leader(run, rest);
     uint64_t first = run->value + 1;
-    say(run, " rest has a leader %s,", yes(leader >= 0));
+    say(run, "\n    rest has a leader %s,", yes(leader >= 0));
     if (leader < 0)
         return;
     uint32_t accepted = propose(run, (uint32_t)leader, count);
@@ -315,7 +345,7 @@ static void rest_goes_on(struct run *run, uint32_t rest, uint32_t count, uint64_
     uint64_t term = view_of(run, (uint32_t)leader).term;
     heal(run);
     run->kind->run(run->group, RETURN_MS);
-    say(run, " undisturbed by the return %s,", yes(leads_on(run, (uint32_t)leader, term)));
+    say(run, "\n    undisturbed by the return %s,", yes(leads_on(run, (uint32_t)leader, term)));
     applied = wait_applied(run, EVERYBODY(run), first, run->value);
     say(run, " all have %u,", applied);
     if (orphans > 0)
@@ -338,7 +368,7 @@ static void leader_alone(struct run *run, uint32_t leader, const struct schedule
     uint64_t term = view_of(run, leader).term;
     part(run, minority);
     uint32_t accepted = propose(run, leader, episode->count);
-    say(run, "leader in a minority: accepted %u,", accepted);
+    say(run, "%s: accepted %u,", episode_names[EPISODE_LEADER_ALONE], accepted);
     rest_goes_on(run, EVERYBODY(run) & ~minority, episode->count, episode->count);
     say(run, " stepped down %s,", yes(!leads_on(run, leader, term)));
 }
@@ -346,7 +376,7 @@ static void leader_alone(struct run *run, uint32_t leader, const struct schedule
 static void leader_stops(struct run *run, uint32_t leader, const struct schedule_episode *episode)
 {
     run->kind->stop(run->group, leader);
-    say(run, "leader stops:");
+    say(run, "%s:", episode_names[EPISODE_LEADER_STOPS]);
     rest_goes_on(run, EVERYBODY(run) & ~(1u << leader), episode->count, 0);
 }
 
@@ -356,7 +386,7 @@ static void follower_away(struct run *run, uint32_t leader, const struct schedul
     uint32_t away = from_leader(run, leader, episode->which);
     uint64_t term = view_of(run, leader).term;
 
-    say(run, stops ? "follower stops:" : "follower alone:");
+    say(run, "%s:", episode_names[stops ? EPISODE_FOLLOWER_STOPS : EPISODE_FOLLOWER_ALONE]);
     if (stops)
         run->kind->stop(run->group, away);
     else
@@ -369,13 +399,11 @@ static void majority_stops(struct run *run, uint32_t leader, const struct schedu
 {
     uint64_t term = view_of(run, leader).term, first = run->value + 1;
 
-    for (uint32_t i = 1; i <= run->nodes / 2 + (run->nodes == 3); i++)
+    for (uint32_t i = 1; i <= (run->nodes + 1) / 2; i++)
         run->kind->stop(run->group, from_leader(run, leader, i));
-    if (run->nodes == 5)
-        run->kind->stop(run->group, from_leader(run, leader, 3));
     propose(run, leader, episode->count);
     run->kind->run(run->group, DISTURBED_MS);
-    say(run, "majority stops: nothing committed %s, stepped down %s,",
+    say(run, "%s: nothing committed %s, stepped down %s,", episode_names[EPISODE_MAJORITY_STOPS],
         yes(!is_applied_anywhere(run, first, run->value)), yes(!leads_on(run, leader, term)));
     heal(run);
 }
@@ -388,8 +416,8 @@ static void transfer(struct run *run, uint32_t leader, const struct schedule_epi
     run->kind->transfer(run->group, leader, target);
     run->kind->run(run->group, GROUP_ELECTION_MS);
     int next = wait_leader(run, EVERYBODY(run));
-    say(run, "transfer: target leads %s, in the next term %s,", yes(next == (int)target),
-        yes(leads_on(run, target, term + 1)));
+    say(run, "%s: target leads %s, in the next term %s,", episode_names[EPISODE_TRANSFER],
+        yes(next == (int)target), yes(leads_on(run, target, term + 1)));
 }
 
 static void link_breaks(struct run *run, uint32_t leader, const struct schedule_episode *episode,
@@ -408,7 +436,8 @@ static void link_breaks(struct run *run, uint32_t leader, const struct schedule_
     uint32_t accepted = propose(run, leader, episode->count);
     uint32_t applied = wait_applied(run, rest, first, run->value);
     say(run, "%s: accepted %u, committed %u,",
-        of_followers ? "followers' link breaks" : "leader's link breaks", accepted, applied);
+        episode_names[of_followers ? EPISODE_LINK_OF_FOLLOWERS : EPISODE_LINK_TO_LEADER], accepted,
+        applied);
     heal(run);
     run->kind->run(run->group, RETURN_MS);
     applied = wait_applied(run, EVERYBODY(run), first, run->value);
@@ -449,7 +478,7 @@ static void chaos(struct run *run, const struct schedule_episode *episode)
     for (uint32_t i = 0; i < SCHEDULE_ACTS; i++)
         chaos_act(run, &episode->acts[i]);
     heal(run);
-    say(run, "chaos:");
+    say(run, "%s:", episode_names[EPISODE_CHAOS]);
 }
 
 static void play(struct run *run, const struct schedule_episode *episode)

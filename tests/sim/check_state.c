@@ -162,12 +162,11 @@ static uint64_t first_due_tick(const struct lock_twin *twin)
     return tick;
 }
 
-/* Where nothing fails, what is due ends within a stamp interval: nobody else's command is needed
- * for it. */
+/* Where nothing fails, what is due ends at once: nobody else's command is needed for it. */
 static void judge_lateness(struct sim *sim, uint16_t shard, uint64_t stamp_ns)
 {
     struct model *model = &sim->state->shards[shard];
-    uint64_t bound_ns = 400 * SIM_MS;
+    uint64_t bound_ns = 120 * SIM_MS;
     uint64_t tick;
 
     if (!sim->healed || sim->now_ns < sim->healed_ns + SIM_SECOND)

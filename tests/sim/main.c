@@ -11,7 +11,8 @@
 
 struct arguments {
     struct many many;
-    bool several;
+    bool several, profile_given;
+    enum sim_profile plant_profile;
 };
 
 static void usage(FILE *to)
@@ -21,7 +22,8 @@ static void usage(FILE *to)
                 "  --seeds A..B     many\n"
                 "  --minutes M      seeds from 1 (or from --seed N) on until the time is over\n"
                 "  --jobs J         so many processes at a time (1)\n"
-                "  --profile NAME   calm, faults, storage, membership, elections, all (default)\n"
+                "  --profile NAME   calm, faults, storage, membership, elections, all (default;\n"
+                "                   with a plant: the one that finds it soonest)\n"
                 "  --trace          a transcript of what happens (one seed)\n"
                 "  --plant NAME     with a fault planted into the product\n"
                 "  --list-plants    which there are\n"
@@ -69,10 +71,10 @@ static bool take_value(struct arguments *arguments, const char *option, const ch
         return true;
     }
     if (strcmp(option, "--profile") == 0)
-        return value && sim_profile_choose(value, &many->profile);
+        return value && (arguments->profile_given = sim_profile_choose(value, &many->profile));
     if (strcmp(option, "--plant") == 0) {
         many->plant = value;
-        return value && sim_plant_choose(value);
+        return value && sim_plant_choose(value, &arguments->plant_profile);
     }
     return false;
 }
@@ -125,6 +127,8 @@ int main(int count, char **words)
 
     if (result)
         return result == 1 ? 0 : 2;
+    if (arguments.many.plant && !arguments.profile_given)
+        arguments.many.profile = arguments.plant_profile;
     if (!arguments.several)
         return many_run_one(&arguments.many, arguments.many.first);
     return many_run(&arguments.many);

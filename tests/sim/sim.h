@@ -524,7 +524,8 @@ bool check_live_settled(struct sim *sim, bool last);
 
 /* ---- plants.c -------------------------------------------------------------------------------- */
 
-bool sim_plant_choose(const char *name); /* false: no such plant */
+/* False: no such plant. `profile`: where it is looked for. */
+bool sim_plant_choose(const char *name, enum sim_profile *profile);
 void sim_plants_list(void);
 uint64_t sim_plant_hits(void);
 

@@ -23,8 +23,8 @@
  *   checksum   bytes in the ring are an entry if they are whole and their chain fits the log's end.
  *
  * Each can be left out with -D (see the list below): then the search must find a way to lose what a
- * leader has counted as committed. tests/spin/check.py runs them all; docs/fence-model.md tells what
- * is left out of the model, and what was seen.
+ * leader has counted as committed. tests/spin/check.py runs them all; docs/fence-model.md tells
+ * what is left out of the model, and what was seen.
  *
  * Adapter and processor are separate processes. A write under way lands at any later moment, torn
  * first and whole afterwards, and completes at any moment after that, or never. Messages between
@@ -592,7 +592,8 @@ end:
         :: else
         fi;
         do
-        :: n > 0 && TERM_OF(replica[me].cell[n - 1]) != TERM_OF(said[replica[me].term].cell[n - 1]) ->
+        :: n > 0 && TERM_OF(replica[me].cell[n - 1]) !=
+                        TERM_OF(said[replica[me].term].cell[n - 1]) ->
             n--
         :: else -> break
         od;
@@ -632,7 +633,7 @@ end:
     :: atomic { MAY_POST(me, BEYOND(me)) -> post(me, BEYOND(me)) }
 
 #if GRANTS > 1
-    /* A follower that is not counted any more is attached anew: its writes failed, or so it seems. */
+    /* A follower that is not counted any more is attached anew: its writes failed, or seemed to. */
     :: atomic { MAY_ATTACH(me, NEXT(me)) -> said[replica[me].term].attach[NEXT(me)]++ }
     :: atomic { MAY_ATTACH(me, BEYOND(me)) -> said[replica[me].term].attach[BEYOND(me)]++ }
 #endif

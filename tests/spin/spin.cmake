@@ -10,5 +10,9 @@ if(BELAY_SANITIZE STREQUAL "" AND NOT BELAY_FUZZ)
     add_test(NAME model.fence_${case}
       COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/check.py ${case})
     set_tests_properties(model.fence_${case} PROPERTIES LABELS model TIMEOUT 300)
+    if(case MATCHES "^holds") # half a minute and nearly a gigabyte each: one after the other
+      set_tests_properties(model.fence_${case} PROPERTIES RESOURCE_LOCK fence_memory COST 100
+        TIMEOUT 600)
+    endif()
   endforeach()
 endif()
