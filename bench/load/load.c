@@ -281,7 +281,7 @@ static bool turn_held(struct load *load, uint64_t stall_ns)
         held_begin_some(load);
         load->class->turn(load->target, now_ns + 100 * MS_NS);
     }
-    return true;
+    return load->held_failures == 0;
 }
 
 static bool fill(struct load *load, char *error, size_t error_bytes)
@@ -388,6 +388,8 @@ static void run(struct load *load)
             begin_measuring(load);
         step(load, now_ns, load->end_ns);
     }
+    if (load->scenario->rate > 0)
+        pairs_arrive(load, now_ns); /* what was due since the last step */
     end_measuring(load);
 }
 

@@ -301,6 +301,8 @@ static const char *what_is_wrong(const struct scenario *scenario)
         scenario->in_flight > scenario->clients)
         return "in-flight must not exceed clients: one client cannot wait twice for one name; "
                "raise clients, or say pick = own";
+    if (scenario->braces == BRACES_CLIENT && scenario->pick != PICK_OWN)
+        return "braces = client needs pick = own: other names belong to no client";
     if (scenario->work == WORK_PAIRS && !scenario->renew && scenario->hold_ms >= scenario->ttl_ms)
         return "hold-ms must be below ttl-ms if nothing is renewed (renew = no)";
     if (scenario->expect_lost && scenario->renew)

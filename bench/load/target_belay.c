@@ -36,7 +36,7 @@ enum {
     CONNECT_MS = 30000,
     CLOSE_MS = 5000,
     /* Sessions opened beforehand; beyond it each opens with its client's first command. */
-    PREPARED_MAX = 4096,
+    PREPARED_MAX = 32768,
     SESSIONS_SPARE = 262144,
 };
 

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine against a lock service that lives in this file and that can be told to misbehave: what
+ * it must find is found, and latency is counted from the time at which a command was to begin.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/load/load.h"
+
+enum { NAMES_MAX = 4096, COMMANDS_MAX = 8192 };
+
+enum fault {
+    FAULT_NONE,
+    FAULT_DOUBLE,      /* every 50th waiting acquire is granted beside the holder */
+    FAULT_SHARED,      /* writers are granted beside readers */
+    FAULT_TOKENS_BACK, /* every 50th token is the one before */
+    FAULT_EMPTY_READS, /* a query does not see the holder */
+    FAULT_LOSES,       /* held locks are lost, and that is told */
+    FAULT_FORGETS,     /* locks are gone, and nobody is told */
+    FAULT_FULL,        /* only so many locks are granted */
+    FAULT_STALLS,      /* no answers for a while */
+    FAULT_DEAF,        /* no answers at all, once it runs */
+};
+
+struct fake_name {
+    char text[NAME_TEXT_BYTES];
+    uint32_t exclusive, shared;
+};
+
+struct fake_command {
+    uint64_t tag;
+    uint32_t name;
+    enum target_op op;
+    bool shared, wait, used;
+    uint64_t lock;
+};
+
+struct target {
+    struct target_options options;
+    enum fault fault;
+    struct fake_name names[NAMES_MAX];
+    uint32_t names_count;
+    struct fake_command commands[COMMANDS_MAX]; /* in the order they were begun */
+    uint32_t count;
+    uint64_t token, grants, locks;
+    uint64_t opened_ns;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* The endpoints say what is wrong with it. */
+static struct target *fake_open(const struct target_options *options, char *error, size_t bytes)
+{
+    struct target *target = calloc(1, sizeof *target);
+    (void)error;
+    (void)bytes;
+    target->options = *options;
+    target->fault = (enum fault)(options->endpoints[0] - 'A');
+    target->opened_ns = now_ns();
+    return target;
+}
+
+static void fake_close(struct target *target)
+{
+    free(target);
+}
+
+static uint32_t name_index(struct target *target, const char *text)
+{
+    for (uint32_t i = 0; i < target->names_count; i++)
+        if (strcmp(target->names[i].text, text) == 0)
+            return i;
+    cr_assert_lt(target->names_count, NAMES_MAX);
+    snprintf(target->names[target->names_count].text, NAME_TEXT_BYTES, "%s", text);
+    return target->names_count++;
+}
+
+static bool add(struct target *target, const struct fake_command *command)
+{
+    if (target->count == target->options.commands_max || target->count == COMMANDS_MAX)
+        return false;
+    target->commands[target->count++] = *command;
+    return true;
+}
+
+static bool fake_acquire(struct target *target, uint32_t client,
+                         const struct target_acquire *acquire, uint64_t tag)
+{
+    cr_assert_lt(client, target->options.clients);
+    struct fake_command command = {.tag = tag,
+                                   .name = name_index(target, acquire->name),
+                                   .op = TARGET_ACQUIRE,
+                                   .shared = acquire->shared,
+                                   .wait = acquire->wait};
+    return add(target, &command);
+}
+
+/* A lock is {name, shared}. */
+static bool fake_release(struct target *target, target_lock lock, uint64_t tag)
+{
+    struct fake_command command = {.tag = tag, .op = TARGET_RELEASE, .lock = lock};
+    return add(target, &command);
+}
+
+static bool fake_renew(struct target *target, target_lock lock, uint64_t tag)
+{
+    struct fake_command command = {.tag = tag, .op = TARGET_RENEW, .lock = lock};
+    return add(target, &command);
+}
+
+static bool fake_query(struct target *target, uint32_t client, const char *name, bool stale,
+                       uint64_t tag)
+{
+    (void)client;
+    (void)stale;
+    struct fake_command command = {
+        .tag = tag, .op = TARGET_QUERY, .name = name_index(target, name)};
+    return add(target, &command);
+}
+
+static bool granted(struct target *target, const struct fake_command *command,
+                    struct target_completion *completion)
+{
+    struct fake_name *name = &target->names[command->name];
+    bool conflict = name->exclusive > 0 || (!command->shared && name->shared > 0);
+    if (conflict && !(target->fault == FAULT_DOUBLE && target->grants % 50 == 49) &&
+        !(target->fault == FAULT_SHARED && name->exclusive == 0 && target->grants % 50 == 49)) {
+        completion->status = TARGET_BUSY;
+        return !command->wait;
+    }
+    target->grants++;
+    if (target->fault == FAULT_FULL && target->grants > 50) {
+        completion->status = TARGET_REFUSED;
+        return true;
+    }
+    if (command->shared)
+        name->shared++;
+    else
+        name->exclusive++;
+    target->token += target->fault == FAULT_TOKENS_BACK && target->grants % 50 == 0 ? 0 : 1;
+    completion->token = target->token;
+    completion->lock = (uint64_t)command->name << 1 | command->shared | UINT64_C(1) << 40;
+    return true;
+}
+
+static bool answer(struct target *target, const struct fake_command *command)
+{
+    struct target_completion completion = {.tag = command->tag, .op = command->op};
+    struct fake_name *name = &target->names[command->lock >> 1 & 0xffff];
+    uint32_t *holders = command->lock & 1 ? &name->shared : &name->exclusive;
+    bool is_loss = false;
+    switch (command->op) {
+    case TARGET_ACQUIRE:
+        if (!granted(target, command, &completion))
+            return false;
+        is_loss = target->fault == FAULT_LOSES && completion.status == TARGET_OK &&
+                  target->grants % 10 == 0;
+        break;
+    case TARGET_RELEASE:
+        cr_assert_gt(*holders, 0);
+        --*holders;
+        if (target->fault == FAULT_FORGETS)
+            completion.status = TARGET_LOST;
+        break;
+    case TARGET_QUERY:
+        name = &target->names[command->name];
+        completion.holders =
+            target->fault == FAULT_EMPTY_READS ? 0 : name->exclusive + name->shared;
+        break;
+    default:
+        break;
+    }
+    target->options.complete(target->options.context, &completion);
+    if (is_loss)
+        target->options.lost(target->options.context, completion.lock, command->tag);
+    return true;
+}
+
+static bool is_silent(const struct target *target)
+{
+    uint64_t age_ns = now_ns() - target->opened_ns;
+    return (target->fault == FAULT_STALLS && age_ns > 300000000 && age_ns < 700000000) ||
+           (target->fault == FAULT_DEAF && age_ns > 100000000);
+}
+
+/* Answers what can be answered, in order; what waits stays. Never waits itself. */
+static void fake_turn(struct target *target, uint64_t until_ns)
+{
+    static struct fake_command now[COMMANDS_MAX];
+    uint32_t count = target->count;
+    (void)until_ns;
+    if (is_silent(target))
+        return;
+    memcpy(now, target->commands, count * sizeof *now);
+    target->count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!answer(target, &now[i]))
+            target->commands[target->count++] = now[i];
+}
+
+static const struct target_class fake = {
+    .name = "fake",
+    .what = "none",
+    .open = fake_open,
+    .acquire = fake_acquire,
+    .release = fake_release,
+    .renew = fake_renew,
+    .query = fake_query,
+    .turn = fake_turn,
+    .close = fake_close,
+};
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static struct load_result result; /* copied out; its pointers are no longer valid */
+static struct happenings happenings;
+static char error[LOAD_ERROR_BYTES];
+
+static bool run(enum fault fault, const char *text)
+{
+    struct scenario scenario;
+    char endpoint[2] = {(char)('A' + fault), 0};
+    struct load_options options = {.class = &fake,
+                                   .endpoints = endpoint,
+                                   .scenario = &scenario,
+                                   .happenings = &happenings,
+                                   .seed = 4};
+    scenario_init(&scenario);
+    scenario.seconds = 1;
+    scenario.warm_up_ms = 0;
+    cr_assert(scenario_read(&scenario, "test", text, strlen(text), error, sizeof error), "%s",
+              error);
+    cr_assert(scenario_settle(&scenario, error, sizeof error), "%s", error);
+    struct load *load = load_open(&options, error, sizeof error);
+    cr_assert(load, "%s", error);
+    bool done = load_run(load, error, sizeof error);
+    memcpy(&result, load_result(load), sizeof result);
+    load_close(load);
+    return done;
+}
+
+static const struct load_command *command(enum target_op op)
+{
+    return &result.commands[op];
+}
+
+static double millis(enum target_op op, uint32_t millionths)
+{
+    return (double)histogram_quantile(&command(op)->latency_ns, millionths) / 1e6;
+}
+
+Test(bench_load, a_sound_service_passes)
+{
+    cr_assert(run(FAULT_NONE, "pick = own\nclients = 8"));
+    cr_assert_eq(checks_violations(&result.checks), 0, "%s", result.checks.first);
+    cr_assert_gt(result.grants, 1000);
+    cr_assert_gt(command(TARGET_RELEASE)->ended, 1000);
+    cr_assert_eq(command(TARGET_ACQUIRE)->statuses[TARGET_OK],
+                 command(TARGET_ACQUIRE)->latency_ns.count);
+    cr_assert_float_eq(result.fairness, 1.0, 0.01);
+}
+
+Test(bench_load, one_hot_lock_passes_too)
+{
+    cr_assert(run(FAULT_NONE, "pick = uniform\nnames = 1\nclients = 20"));
+    cr_assert_eq(checks_violations(&result.checks), 0, "%s", result.checks.first);
+    cr_assert_gt(result.grants, 1000);
+}
+
+Test(bench_load, readers_and_writers_pass_too)
+{
+    cr_assert(run(FAULT_NONE, "pick = uniform\nnames = 3\nclients = 20\nshared-percent = 80"));
+    cr_assert_eq(checks_violations(&result.checks), 0, "%s", result.checks.first);
+    cr_assert_gt(result.grants, 1000);
+}
+
+Test(bench_load, a_second_holder_is_found)
+{
+    cr_assert(run(FAULT_DOUBLE, "pick = uniform\nnames = 1\nclients = 20"));
+    cr_assert_gt(result.checks.doubled, 10);
+    cr_assert_eq(result.checks.tokens_back, 0);
+    cr_assert(strstr(result.checks.first, "granted exclusively"), "%s", result.checks.first);
+}
+
+Test(bench_load, a_writer_beside_readers_is_found)
+{
+    cr_assert(run(FAULT_SHARED, "pick = uniform\nnames = 1\nclients = 20\nshared-percent = 80"));
+    cr_assert_gt(result.checks.doubled, 1);
+}
+
+Test(bench_load, a_token_that_does_not_rise_is_found)
+{
+    cr_assert(run(FAULT_TOKENS_BACK, "pick = uniform\nnames = 1\nclients = 20"));
+    cr_assert_gt(result.checks.tokens_back, 10);
+    cr_assert_eq(result.checks.doubled, 0);
+}
+
+Test(bench_load, a_query_that_misses_the_holder_is_found)
+{
+    cr_assert(run(FAULT_NONE, "work = queries\nheld = 100\nclients = 4"));
+    cr_assert_eq(checks_violations(&result.checks), 0, "%s", result.checks.first);
+    cr_assert_gt(command(TARGET_QUERY)->ended, 1000);
+    cr_assert(run(FAULT_EMPTY_READS, "work = queries\nheld = 100\nclients = 4"));
+    cr_assert_gt(result.checks.empty_reads, 1000);
+    cr_assert(run(FAULT_EMPTY_READS, "work = queries\nstale = yes\nheld = 100\nclients = 4"));
+    cr_assert_eq(result.checks.empty_reads, 0, "a stale read may miss it");
+}
+
+Test(bench_load, lost_locks_are_counted)
+{
+    cr_assert(run(FAULT_LOSES, "held = 100\nclients = 4"));
+    cr_assert_eq(result.lost_held, 10);
+    cr_assert_gt(result.lost, 10);
+    cr_assert_eq(result.held_gone, 0, "these were told");
+    cr_assert(run(FAULT_FORGETS, "held = 100\nclients = 4"));
+    cr_assert_eq(result.lost, 0);
+    cr_assert_eq(result.held_gone, 100);
+    cr_assert_gt(command(TARGET_RELEASE)->statuses[TARGET_LOST], 1000);
+}
+
+Test(bench_load, renewals_are_of_what_is_held)
+{
+    cr_assert(run(FAULT_NONE, "work = renewals\nheld = 100\nclients = 4\nrate = 2000"));
+    cr_assert_eq(result.held, 100);
+    cr_assert(command(TARGET_RENEW)->ended > 1800 && command(TARGET_RENEW)->ended < 2200);
+    cr_assert_eq(command(TARGET_ACQUIRE)->latency_ns.count, 0, "filling is not measured");
+}
+
+Test(bench_load, what_cannot_be_held_is_said)
+{
+    cr_assert_not(run(FAULT_FULL, "held = 100\nclients = 4"));
+    cr_assert(strstr(error, "only 50 of 100 locks could be held: the servers refused one"), "%s",
+              error);
+}
+
+/* 1,000 arrivals in a second, no answers for 400 ms of it: two fifths of them must have waited,
+ * half of those more than 200 ms. Counted from when each was sent, there would be as many slow ones
+ * as there are clients: four. */
+Test(bench_load, a_stall_counts_for_all_that_were_due_meanwhile)
+{
+    cr_assert(run(FAULT_STALLS, "pick = own\nclients = 4\nrate = 2000\nspacing = fixed"));
+    uint64_t count = command(TARGET_ACQUIRE)->latency_ns.count;
+    cr_assert(count >= 995 && count <= 1001, "%lu", (unsigned long)count);
+    cr_assert(millis(TARGET_ACQUIRE, 500000) < 50, "%f", millis(TARGET_ACQUIRE, 500000));
+    cr_assert(millis(TARGET_ACQUIRE, 800000) > 150 && millis(TARGET_ACQUIRE, 800000) < 350, "%f",
+              millis(TARGET_ACQUIRE, 800000));
+    cr_assert(millis(TARGET_ACQUIRE, 1000000) > 380, "%f", millis(TARGET_ACQUIRE, 1000000));
+    cr_assert_eq(command(TARGET_ACQUIRE)->unsent, 0);
+    cr_assert(result.timeline.longest.length_ns > 380000000 &&
+              result.timeline.longest.length_ns < 600000000);
+}
+
+Test(bench_load, what_has_no_answer_at_the_end_counts_with_its_age, .timeout = 60)
+{
+    cr_assert(run(FAULT_DEAF, "pick = own\nclients = 4\nrate = 2000\nspacing = fixed"));
+    cr_assert_eq(command(TARGET_ACQUIRE)->unfinished + command(TARGET_RELEASE)->unfinished, 4);
+    cr_assert(command(TARGET_ACQUIRE)->unsent > 850, "%lu",
+              (unsigned long)command(TARGET_ACQUIRE)->unsent);
+    cr_assert(millis(TARGET_ACQUIRE, 500000) > 300, "%f", millis(TARGET_ACQUIRE, 500000));
+}
+
+Test(bench_load, arrivals_come_at_the_rate)
+{
+    cr_assert(run(FAULT_NONE, "pick = own\nclients = 100\nrate = 20000"));
+    cr_assert(result.grants > 9500 && result.grants < 10500, "%lu", (unsigned long)result.grants);
+    cr_assert(run(FAULT_NONE, "pick = own\nclients = 100\nrate = 20000\nhold-ms = 5"));
+    cr_assert(result.grants > 9400 && result.grants < 10500, "%lu", (unsigned long)result.grants);
+}
+
+Test(bench_load, every_client_has_its_share)
+{
+    cr_assert(run(FAULT_NONE, "pick = own\nclients = 1000\nin-flight = 10\nnames = 3000"));
+    cr_assert_gt(result.client_grants_least, 0);
+    cr_assert_geq(result.client_grants_least + 3, result.client_grants_most);
+}
+
+Test(bench_load, commands_are_run_at_their_time)
+{
+    cr_assert(happenings_add(&happenings, "600ms", "exit 7", error, sizeof error));
+    cr_assert(happenings_add(&happenings, "0.3s", "true", error, sizeof error));
+    cr_assert_not(happenings_add(&happenings, "soon", "true", error, sizeof error));
+    cr_assert(strstr(error, "found \"soon\""), "%s", error);
+    cr_assert(run(FAULT_STALLS, "pick = own\nclients = 4"));
+    const struct happening *first = &happenings.list[0], *second = &happenings.list[1];
+    cr_assert_eq(first->exit_code, 0);
+    cr_assert_eq(second->exit_code, 7);
+    uint64_t after_ns = first->at_ns - result.timeline.begin_ns;
+    cr_assert(after_ns >= 300000000 && after_ns < 450000000);
+    cr_assert_eq(first->longest.length_ns, 0, "the stall ended after the second");
+    cr_assert(second->longest.length_ns > 350000000 && second->longest.length_ns < 600000000);
+    cr_assert(second->first_ns > second->at_ns + 50000000 &&
+              second->first_ns < second->at_ns + 300000000);
+    cr_assert_gt(second->slowest_ns, 350000000);
+}
