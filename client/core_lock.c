@@ -149,11 +149,14 @@ uint64_t grant_basis_ns(const struct core *core, uint32_t at, const struct wire_
     uint64_t basis_ns = request->first_sent_ns;
     uint64_t mark_ns;
 
-    /* After a wait, the keepalive named was sent before it was stamped, and shard time runs no
-     * faster than ours: it is a later moment that is still certain. One no longer remembered leaves
-     * the request's own first transmission, which is certain too. */
+    /* After a wait, the keepalive named was sent before it was stamped: with the shard time since
+     * then it gives a later moment that is still certain, but for what our clock may run slow
+     * against the leader's, in that time as in the TTL. One no longer remembered leaves the
+     * request's own first transmission, which is certain too. */
+    uint64_t since_ns = granted->since_keepalive_ns - granted->since_keepalive_ns / 100;
+
     if (granted->waited && session_mark(session, granted->keepalive_number, &mark_ns))
-        basis_ns = max_ns(basis_ns, add_ns(mark_ns, granted->since_keepalive_ns));
+        basis_ns = max_ns(basis_ns, add_ns(mark_ns, since_ns));
     if (PLANTED(deadline_from_reply))
         return core->now_ns;
     /* Nothing was granted after its answer came. */

@@ -56,7 +56,8 @@ static bool grant_is_over(const struct core *core, uint32_t at, const struct wir
 }
 
 /* Where acquires are reentrant, a grant may be of the very lease whose release, or the cancel of
- * the acquire that got it, is under way: that lease is as good as gone. All requests are looked at,
+ * the acquire that got it, is under way: that lease is as good as gone. Or it is being converted,
+ * and the grant tells of the mode that it had before. All requests are looked at,
  * which is rare enough: only for grants of a lease that no lock has. */
 static bool is_being_given_up(const struct core *core, uint32_t at,
                               const struct wire_lease_id *lease)
@@ -68,7 +69,8 @@ static bool is_being_given_up(const struct core *core, uint32_t at,
 
         if (request->place == PLACE_FREE || i == at)
             continue;
-        if (request->op == WIRE_OP_RELEASE && request->lease.secret == lease->secret)
+        if ((request->op == WIRE_OP_RELEASE || request->op == WIRE_OP_CONVERT) &&
+            request->lease.secret == lease->secret)
             return true;
         if (request->op == WIRE_OP_ACQUIRE && request->phase != PHASE_ASK &&
             ((request->flags | asking->flags) & WIRE_REENTRANT) != 0 &&

@@ -148,14 +148,16 @@ struct core_request *request_get(struct core *core, core_ref ref)
     return request->place != PLACE_FREE && request->generation == ref >> 32 ? request : NULL;
 }
 
-/* A release, or an acquire that was given up, is confirmed. An acquire sent before may be answered
- * by that lease later still, datagrams being what they are: a reentrant one because it found it, or
- * any because a reentrant one found, and gave up, what it had been granted. */
+/* A release, a convert, or an acquire that was given up, is confirmed. An acquire sent before may
+ * be answered by that lease, as it was, later still, datagrams being what they are: a reentrant one
+ * because it found it, or any because a reentrant one found, and gave up, what it had been granted.
+ */
 static void doubt_others(struct core *core, const struct core_request *ended)
 {
     bool cancelled = ended->op == WIRE_OP_ACQUIRE && ended->phase != PHASE_ASK;
 
-    if (!core->reentrant_asked || (ended->op != WIRE_OP_RELEASE && !cancelled))
+    if (!core->reentrant_asked ||
+        (ended->op != WIRE_OP_RELEASE && ended->op != WIRE_OP_CONVERT && !cancelled))
         return;
     for (uint32_t i = 0; i < core->requests_used; i++) {
         struct core_request *request = &core->requests[i];
