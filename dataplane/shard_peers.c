@@ -76,27 +76,40 @@ static void learn_peer(struct shard *shard, uint64_t replica, uint16_t node)
     peer->node = node;
 }
 
+/* Removed replicas do not ask to come back; only one that never was a voter joins. The entry that
+ * makes it one may be cut again: it goes on asking until that is committed. */
+static void look_whether_joined(struct shard *shard)
+{
+    const struct raft_configuration *configuration = shard->view.configuration;
+
+    if (!shard->joining || configuration->index > shard->view.commit_index)
+        return;
+    for (uint32_t i = 0; i < configuration->count; i++) {
+        const struct raft_member *member = &configuration->members[i];
+
+        if (member->replica_id == shard->replica && member->role == RAFT_VOTER)
+            shard->joining = false;
+    }
+    if (shard->joining)
+        return;
+    shard->board_at_ns = 0;
+    shard_note(shard, &(struct shard_note){.event = "joined",
+                                           .first_name = "configuration_index",
+                                           .first = configuration->index});
+}
+
 /* The configuration changed: learn its members, and whether this replica is one of the voters. */
 void shard_configuration(struct shard *shard)
 {
     const struct raft_configuration *configuration = shard->view.configuration;
-    bool voter = false;
 
     for (uint32_t i = 0; i < configuration->count; i++) {
         const struct raft_member *member = &configuration->members[i];
 
-        if (member->replica_id == shard->replica)
-            voter = member->role == RAFT_VOTER;
-        else
+        if (member->replica_id != shard->replica)
             learn_peer(shard, member->replica_id, member->node);
     }
-    if (shard->joining && voter)
-        shard_note(shard, &(struct shard_note){.event = "joined",
-                                               .first_name = "configuration_index",
-                                               .first = configuration->index});
-    /* Removed replicas do not ask to come back; only one that never was a voter joins. */
-    if (voter)
-        shard->joining = false;
+    look_whether_joined(shard);
     shard->board_at_ns = 0;
 }
 
@@ -315,6 +328,7 @@ enum { SHARD_JOIN_INTERVAL_NS = 100 * 1000 * 1000 };
 
 static void ask_to_join(struct shard *shard, uint64_t now_ns)
 {
+    look_whether_joined(shard);
     if (!shard->joining || now_ns < shard->join_at_ns)
         return;
     shard->join_at_ns = now_ns + SHARD_JOIN_INTERVAL_NS;

@@ -47,6 +47,8 @@ void sim_weather_draw(struct sim *sim)
     weather->ousting = sim_chance(sim, 150);
     if (sim_chance(sim, 300))
         weather->reads_permille = (uint32_t)sim_below(sim, 700);
+    weather->memory =
+        sim->profile == SIM_MEMORY || (sim->profile == SIM_ALL && sim_chance(sim, 100));
     weather->storage = sim->profile == SIM_STORAGE || sim->profile == SIM_ALL;
     sim_faults_draw(sim);
 }
@@ -70,7 +72,8 @@ enum {
     IN_STORAGE = 1 << SIM_STORAGE,
     IN_MEMBERSHIP = 1 << SIM_MEMBERSHIP,
     IN_ELECTIONS = 1 << SIM_ELECTIONS,
-    IN_ANY = IN_FAULTS | IN_STORAGE | IN_MEMBERSHIP | IN_ELECTIONS,
+    IN_MEMORY = 1 << SIM_MEMORY,
+    IN_ANY = IN_FAULTS | IN_STORAGE | IN_MEMBERSHIP | IN_ELECTIONS | IN_MEMORY,
 };
 
 static const struct fault {
@@ -81,8 +84,8 @@ static const struct fault {
     {fault_client, 15, IN_ANY},
     {fault_snapshot, 15, IN_ANY},
     {fault_transfer, 10, IN_ANY},
-    {fault_partition, 15, IN_FAULTS | IN_ELECTIONS},
-    {fault_clog, 8, IN_FAULTS | IN_ELECTIONS},
+    {fault_partition, 15, IN_FAULTS | IN_ELECTIONS | IN_MEMORY},
+    {fault_clog, 8, IN_FAULTS | IN_ELECTIONS | IN_MEMORY},
     {fault_crash, 13, IN_ANY},
     {fault_power, 4, IN_ANY},
     {fault_pause, 5, IN_ANY},

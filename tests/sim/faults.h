@@ -13,6 +13,7 @@ void sim_crash_briefly(struct sim_node *node, const char *why);
 void sim_node_pause(struct sim_node *node, uint64_t for_ns);
 /* Every shard has a full set of voters, all of them on the nodes as they are. */
 bool sim_may_destroy(struct sim *sim);
+bool sim_may_crash(const struct sim_node *node);
 void sim_cut(struct sim *sim, uint32_t from, uint32_t to, uint64_t for_ns);
 
 /* faults_node.c */

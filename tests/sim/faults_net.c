@@ -119,7 +119,8 @@ void sim_voted(struct sim_node *node)
 {
     struct sim *sim = node->sim;
 
-    if (sim->healed || sim->now_ns >= sim->storm_until_ns || !sim_chance(sim, 300))
+    if (sim->healed || sim->now_ns >= sim->storm_until_ns || !sim_chance(sim, 300) ||
+        !sim_may_crash(node))
         return;
     node->crash_point = SIM_CRASH_AFTER_VOTE;
     (void)sim_post(sim, sim->now_ns + 2 * SIM_MS + sim_below(sim, 10 * SIM_MS), SIM_EV_NODE_START,

@@ -26,10 +26,16 @@ static void start_later(struct sim_node *node)
     start_after(node, 10 * SIM_MS + sim_below(node->sim, 1500 * SIM_MS));
 }
 
+/* In memory durability a crash destroys: only a minority may be lost at a time. */
+bool sim_may_crash(const struct sim_node *node)
+{
+    return !node->sim->weather.memory || sim_may_destroy(node->sim);
+}
+
 /* Before anybody noticed much. */
 void sim_crash_briefly(struct sim_node *node, const char *why)
 {
-    if (!node->up)
+    if (!node->up || !sim_may_crash(node))
         return;
     sim_node_crash(node, why);
     start_after(node, 5 * SIM_MS + sim_below(node->sim, 30 * SIM_MS));
@@ -39,7 +45,7 @@ void fault_crash(struct sim *sim)
 {
     struct sim_node *node = sim_any_node(sim);
 
-    if (!node->up)
+    if (!node->up || !sim_may_crash(node))
         return;
     switch (sim_below(sim, 6)) {
     case 0:
@@ -63,6 +69,8 @@ void fault_crash(struct sim *sim)
 
 void fault_power(struct sim *sim)
 {
+    if (sim->weather.memory)
+        return;
     sim_trace(sim, "power is lost everywhere");
     for (uint16_t i = 0; i < sim->nodes_count; i++) {
         sim_node_crash(&sim->nodes[i], "no power");
@@ -101,6 +109,8 @@ void fault_disk_error(struct sim *sim)
 {
     struct sim_node *node = sim_any_node(sim);
 
+    if (sim->weather.memory)
+        return;
     if (!node->up)
         return;
     sim_trace(sim, "n%u    its next write will fail", node->id);
@@ -112,6 +122,8 @@ void fault_disk_full(struct sim *sim)
 {
     struct sim_node *node = sim_any_node(sim);
 
+    if (sim->weather.memory)
+        return;
     node->disk.full = !node->disk.full && sim_chance(sim, 300);
     if (node->disk.full) {
         sim_trace(sim, "n%u    its disk is full", node->id);
@@ -125,6 +137,19 @@ void fault_disk_full(struct sim *sim)
 
 /* ---- destruction ----------------------------------------------------------------------------- */
 
+static bool is_whole(const struct sim *sim, const struct shard *shard)
+{
+    const struct raft_configuration *configuration = shard->view.configuration;
+
+    for (uint32_t i = 0; i < configuration->count; i++) {
+        if (configuration->members[i].role != RAFT_VOTER)
+            return false;
+    }
+    return !shard->joining && shard->state == SHARD_RUNNING &&
+           configuration->count == sim->nodes_count &&
+           configuration->index <= shard->view.commit_index;
+}
+
 /* Every shard has a full set of voters, all of them on the nodes as they are. */
 bool sim_may_destroy(struct sim *sim)
 {
@@ -133,7 +158,9 @@ bool sim_may_destroy(struct sim *sim)
         bool whole = node->up;
 
         for (uint16_t s = 0; s < sim->shards && whole; s++)
-            whole = !node->shards[s].joining && node->shards[s].state == SHARD_RUNNING;
+            whole = is_whole(sim, &node->shards[s]);
+        if (node->crash_point != SIM_CRASH_NOT && sim->weather.memory)
+            whole = false;
         if (!whole)
             return false;
         node->rebuilding = false;
@@ -145,6 +172,8 @@ void fault_rot(struct sim *sim)
 {
     struct sim_node *node = sim_any_node(sim);
 
+    if (sim->weather.memory)
+        return;
     if (!sim_may_destroy(sim))
         return;
     sim_node_crash(node, "killed");
@@ -159,6 +188,8 @@ void fault_snapshot_rot(struct sim *sim)
     uint32_t which = (uint32_t)sim_below(sim, SIM_FILES_MAX);
     struct sim_file *file = &node->disk.files[which];
 
+    if (sim->weather.memory)
+        return;
     if (!file->used || !sim_may_destroy(sim))
         return;
     sim_node_crash(node, "killed");

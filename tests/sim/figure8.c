@@ -36,8 +36,8 @@ void fault_figure8(struct sim *sim)
     uint16_t s = (uint16_t)sim_below(sim, sim->shards);
     const struct sim_node *leader = sim_leader_of(sim, s);
 
-    if (sim->figure8.stage != FIGURE8_NOT || !leader || !leader->shards[s].view.ready ||
-        !sim_may_destroy(sim))
+    if (sim->weather.memory || sim->figure8.stage != FIGURE8_NOT || !leader ||
+        !leader->shards[s].view.ready || !sim_may_destroy(sim))
         return;
     sim->figure8 = (struct sim_figure8){.shard = s, .first = leader->id};
     stage(sim, FIGURE8_LONELY);

@@ -370,7 +370,7 @@ static bool take_write(struct sim_node *node, uint64_t now_ns)
 {
     struct sim_disk *disk = &node->disk;
 
-    if (!disk->in_flight || !disk->in_flight_done)
+    if (!node->wal || !disk->in_flight || !disk->in_flight_done)
         return true;
     disk->in_flight = disk->in_flight_done = false;
     if (disk->fail_next) {
@@ -388,7 +388,7 @@ static bool take_write(struct sim_node *node, uint64_t now_ns)
 static void relieve(struct sim_node *node)
 {
     uint64_t replicas[SIM_SHARDS_MAX];
-    size_t count = wal_pressure(node->wal, replicas, SIM_SHARDS_MAX);
+    size_t count = node->wal ? wal_pressure(node->wal, replicas, SIM_SHARDS_MAX) : 0;
 
     for (size_t i = 0; i < count && i < SIM_SHARDS_MAX; i++) {
         for (uint16_t s = 0; s < node->sim->shards; s++) {
@@ -431,7 +431,7 @@ static void submit_write(struct sim_node *node)
 {
     struct wal_write write;
 
-    if (node->disk.in_flight || !wal_next_write(node->wal, &write))
+    if (!node->wal || node->disk.in_flight || !wal_next_write(node->wal, &write))
         return;
     sim_disk_submit(node, &write);
 }
@@ -439,7 +439,7 @@ static void submit_write(struct sim_node *node)
 /* The worst that fits: the process dies between two of a turn's steps. */
 static bool finish_turn(struct sim_node *node)
 {
-    bool writes = wal_pending(node->wal) && !node->disk.in_flight;
+    bool writes = !node->wal || (wal_pending(node->wal) && !node->disk.in_flight);
 
     if (writes && dies_here(node, SIM_CRASH_BEFORE_WRITE, "before a write"))
         return false;
@@ -515,6 +515,10 @@ void sim_node_crash(struct sim_node *node, const char *why)
     sim_trace(node->sim, "n%u    dies: %s", node->id, why);
     node->sim->crashes++;
     sim_disk_crash(node);
+    if (node->sim->weather.memory) {
+        sim_disk_wipe(&node->disk);
+        node->rebuilding = true;
+    }
     node->up = node->paused = node->stepped_down = false;
     node->crash_point = SIM_CRASH_NOT;
     node->epoch++;
@@ -578,7 +582,7 @@ static void blank_manifest(struct sim_node *node)
     manifest->nonce = sim_node_draw(node);
     manifest->cluster_id = SIM_CLUSTER_ID;
     manifest->node_id = node->id;
-    manifest->durability = RAFT_DISK;
+    manifest->durability = node->sim->weather.memory ? RAFT_MEMORY : RAFT_DISK;
     manifest->formed = 1;
     manifest->shards_count = node->sim->shards;
     manifest->next_incarnation = 1;
@@ -637,7 +641,7 @@ static void fill_options(struct sim_node *node)
         .members_count = sim->nodes_count,
         .shards = sim->shards,
         .workers = 1,
-        .durability = NODE_DISK,
+        .durability = sim->weather.memory ? NODE_MEMORY : NODE_DISK,
         .heartbeat_ns = 20 * SIM_MS,
         .election_timeout_ns = 150 * SIM_MS,
         .stamp_interval_ns = 250 * SIM_MS,

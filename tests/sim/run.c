@@ -12,8 +12,8 @@
 
 enum { SETTLE_LOOKS = 600 }; /* of 50 ms */
 
-static const char *const profiles[SIM_PROFILES] = {"calm",       "faults",    "storage",
-                                                   "membership", "elections", "all"};
+static const char *const profiles[SIM_PROFILES] = {"calm",      "faults", "storage", "membership",
+                                                   "elections", "memory", "all"};
 
 const char *sim_profile_name(enum sim_profile profile)
 {

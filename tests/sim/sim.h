@@ -47,6 +47,7 @@ enum sim_profile {
     SIM_STORAGE,
     SIM_MEMBERSHIP,
     SIM_ELECTIONS,
+    SIM_MEMORY,
     SIM_ALL,
     SIM_PROFILES
 };
@@ -62,6 +63,7 @@ struct sim_weather {
     uint64_t think_ns;       /* a client's mean time between two ideas */
     uint32_t reads_permille;
     bool ousting;   /* some releases are forced `now` */
+    bool memory;    /* durability: whoever restarts comes back under a new replica id */
     bool storage;   /* starts are interrupted */
     bool elections; /* leaders fall all the time */
 };

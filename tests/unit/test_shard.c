@@ -246,6 +246,32 @@ Test(shard, a_lost_replica_joins_under_a_new_id)
                  lock_machine_digest(world_leader(&world)->shard.machine));
 }
 
+/* The entry that makes a newcomer a voter may be cut again: it has joined when that is committed.
+ */
+Test(shard, a_newcomer_asks_until_it_is_a_committed_voter)
+{
+    struct world_node *lost;
+    bool seen = false;
+
+    world_open(&world, NODE_DISK);
+    world_run(&world, 500 * WORLD_MS);
+    lost = &world.nodes[world_leader(&world) == &world.nodes[0] ? 1 : 0];
+    world_begin(lost, 999, true, NULL);
+    for (int i = 0; i < 20000 && lost->shard.joining; i++) {
+        const struct raft_configuration *configuration = lost->shard.view.configuration;
+        bool voter = false;
+
+        for (uint32_t k = 0; k < configuration->count; k++)
+            voter |= configuration->members[k].replica_id == 999 &&
+                     configuration->members[k].role == RAFT_VOTER;
+        seen |= voter && configuration->index > lost->shard.view.commit_index;
+        world_tick(&world);
+    }
+    cr_assert(seen, "an uncommitted voter was still asking");
+    cr_assert_not(lost->shard.joining);
+    cr_assert_leq(lost->shard.view.configuration->index, lost->shard.view.commit_index);
+}
+
 /* A request to join from before, heard while its node is silent, brings back a replica that nobody
  * has any more. It does not stay. */
 Test(shard, a_replica_that_a_late_request_brought_back_goes_again)
