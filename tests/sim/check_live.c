@@ -62,6 +62,9 @@ static bool shard_settled(struct sim *sim, uint16_t s, bool last)
     if (counts.leases || counts.waiters)
         return late(sim, last, "s%u: %u leases or waiters are left", s,
                     counts.leases + counts.waiters);
+    /* What is not held, waited for or delayed leaves no memory behind. */
+    if (counts.resources)
+        return late(sim, last, "s%u: %u resources are left", s, counts.resources);
     if (!sim->settle_index[s])
         sim->settle_index[s] = leader->view.last_index;
     return true;

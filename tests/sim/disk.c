@@ -80,6 +80,9 @@ int sim_disk_read(void *context, uint32_t segment, uint64_t offset, void *buffer
 
     if (segment >= SEGMENTS || offset + bytes > SEGMENT_BYTES)
         return -EIO;
+    if (wal->bad_bytes && segment == wal->bad_segment &&
+        offset < wal->bad_offset + wal->bad_bytes && wal->bad_offset < offset + bytes)
+        return -EIO;
     memcpy(buffer, wal->bytes + (size_t)segment * SEGMENT_BYTES + offset, bytes);
     return 0;
 }
@@ -172,25 +175,60 @@ void sim_disk_crash(struct sim_node *node)
     disk->fail_next = false;
 }
 
+static uint8_t *place_written(const struct sim_disk *disk, struct sim_wal *wal, uint32_t which)
+{
+    return wal->bytes + (size_t)disk->written[which].segment * SEGMENT_BYTES +
+           disk->written[which].offset;
+}
+
+/* Bits flip; the write never arrived, or arrived somewhere else; sectors cannot be read. */
+static const char *damage(struct sim *sim, struct sim_disk *disk, struct sim_wal *wal,
+                          uint32_t which)
+{
+    uint8_t *place = place_written(disk, wal, which);
+    uint32_t bytes = disk->written[which].bytes;
+    uint32_t other = 1 + (uint32_t)sim_below(sim, disk->written_count - 1);
+
+    switch (sim_below(sim, 4)) {
+    case 0:
+        wal->bad_segment = disk->written[which].segment;
+        wal->bad_offset = disk->written[which].offset + sim_below(sim, bytes) / 512 * 512;
+        wal->bad_bytes = 512;
+        return "a sector cannot be read";
+    case 1:
+        memset(place, 0, bytes);
+        return "the write was lost";
+    case 2:
+        if (other == which)
+            break;
+        memcpy(place_written(disk, wal, other), place,
+               bytes < disk->written[other].bytes ? bytes : disk->written[other].bytes);
+        memset(place, 0, bytes);
+        return "the write went elsewhere";
+    default:
+        break;
+    }
+    for (int i = 0; i < 3; i++)
+        place[sim_below(sim, bytes)] ^= (uint8_t)(1u << sim_below(sim, 8));
+    return "bits rot";
+}
+
 bool sim_disk_rot(struct sim_node *node)
 {
     struct sim *sim = node->sim;
     struct sim_disk *disk = &node->disk;
     struct manifest *manifest = node->manifest;
     struct sim_wal *wal = sim_wal_of(disk, manifest->wal_incarnation);
+    const char *what;
     uint32_t which;
-    uint8_t *place;
 
     /* The newest frame, damaged, is a torn one as far as anybody can tell: not it, and not one
      * that the newest may have made superfluous. */
     if (!wal || disk->written_count < 3)
         return false;
     which = 1 + (uint32_t)sim_below(sim, disk->written_count - 2);
-    place = wal->bytes + (size_t)disk->written[which].segment * SEGMENT_BYTES +
-            disk->written[which].offset;
-    for (int i = 0; i < 3; i++)
-        place[sim_below(sim, disk->written[which].bytes)] ^= (uint8_t)(1u << sim_below(sim, 8));
-    sim_trace(sim, "n%u    bits rot in frame -%u: segment %u offset %llu", node->id, which,
+    what = damage(sim, disk, wal, which);
+    sim_trace(sim, "n%u    %s: frame -%u, segment %u offset %llu", node->id, what, which,
               disk->written[which].segment, (unsigned long long)disk->written[which].offset);
     return true;
 }

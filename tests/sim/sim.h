@@ -115,6 +115,8 @@ struct sim_event {
 struct sim_wal {
     uint64_t incarnation; /* 0 = no such directory */
     uint8_t *bytes;
+    uint32_t bad_segment, bad_bytes; /* sectors that cannot be read; 0 bytes = none */
+    uint64_t bad_offset;
 };
 
 struct sim_file {
