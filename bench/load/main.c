@@ -194,8 +194,9 @@ static void scenario_flag(struct run *run, int argc, char **argv, int *at, bool 
 
 static void go_through(struct run *run, int argc, char **argv, bool set)
 {
-    struct run ignored = *run;
+    struct run ignored = *run; /* takes the program's own flags the second time */
 
+    ignored.happenings.count = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             usage(stdout);
@@ -215,7 +216,6 @@ static void parse(struct run *run, int argc, char **argv)
     if (!run->target || !run->scenario_name)
         die(EXIT_USAGE, "needs --target and --scenario; --help shows examples");
     read_scenario(run, run->scenario_name);
-    run->happenings.count = 0;
     go_through(run, argc, argv, true);
     if (!scenario_settle(&run->scenario, error, sizeof error))
         die(EXIT_USAGE, "%s: %s", run->scenario_name, error);

@@ -33,7 +33,8 @@ enum {
     NAME_BYTES_MAX = 200,
     REQUEST_TIMEOUT_MS = 30000, /* silence; the waiting itself has no limit of its own */
     SESSION_TTL_MS = 30000,
-    CONNECT_MS = 30000,
+    CONNECT_MS = 10000, /* to the first answer */
+    PREPARE_MS = 30000,
     CLOSE_MS = 5000,
     /* Sessions opened beforehand; beyond it each opens with its client's first command. */
     PREPARED_MAX = 32768,
@@ -559,10 +560,10 @@ static bool open_sessions(struct target *target, uint64_t deadline_ns, struct pr
 
 static bool get_ready(struct target *target, char *error, size_t error_bytes)
 {
-    uint64_t deadline_ns = core_now_ns() + CONNECT_MS * MS_NS;
+    uint64_t begun_ns = core_now_ns();
     struct prepare prepare = {.failed = TARGET_OK};
 
-    if (!wait_for_map(target, deadline_ns)) {
+    if (!wait_for_map(target, begun_ns + CONNECT_MS * MS_NS)) {
         (void)snprintf(error, error_bytes,
                        "belay: no node answers at %s: is belayd running there, and are these its "
                        "client ports?",
@@ -571,7 +572,7 @@ static bool get_ready(struct target *target, char *error, size_t error_bytes)
     }
     if ((uint64_t)target->options.clients * core_shards(target->core) > PREPARED_MAX)
         return true;
-    if (open_sessions(target, deadline_ns, &prepare))
+    if (open_sessions(target, begun_ns + PREPARE_MS * MS_NS, &prepare))
         return true;
     (void)snprintf(error, error_bytes,
                    prepare.failed == TARGET_REFUSED

@@ -4,7 +4,8 @@ find_package(Threads REQUIRED)
 
 set(capacity "")
 if(BELAY_BENCH)
-  set(capacity ";BELAY_CAPACITY=$<TARGET_FILE:bench_capacity>")
+  set(capacity ";BELAY_CAPACITY=$<TARGET_FILE:bench_capacity>\
+;BELAY_BENCH_PROGRAM=$<TARGET_FILE:belay-bench>")
 endif()
 
 # belay_system_test(name timeout_s): tests/system/test_<name>.py.
@@ -44,6 +45,7 @@ if(TARGET belayd AND TARGET belay)
   belay_system_test(history 240)
   if(BELAY_BENCH)
     belay_system_test(capacity 60)
+    belay_system_test(bench 150)
   endif()
   belay_system_test(chaos 180)
 endif()
