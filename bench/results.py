@@ -2,6 +2,9 @@
 """What a benchmark's runs come to: results.json, and ratios.md for people.
 
     bench/results.py DIRECTORY      reads DIRECTORY/runs.tsv and what it names, writes both
+    bench/results.py --line FILE    one run in one line, for a log
+    bench/results.py --best DIRECTORY SYSTEM ROUND    its acquire+release/s at saturation, or 0
+    bench/results.py --machine      what this machine is, as JSON; MACHINE_* add to it
     bench/results.py --self-check   a known document gives the known ratios, and a wrong one is seen
 
 A ratio is taken within each round and its median over the rounds is given, with the least and the
@@ -11,8 +14,13 @@ import copy
 import json
 import math
 import os
+import platform
+import re
+import shutil
 import statistics
+import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -200,9 +208,13 @@ def promises(results, row):
         absolute(f"leader lost ({text}): nobody is granted for, p99, Belay, ms",
                  failover_ms(results, "belay-disk-many", failure, 0.99), 100)
     for figure, bound in (("p50_us", 10000), ("p99_us", 50000)):
-        absolute("100,000 clients with five locks each, 70,000 commands/s: "
-                 f"{figure.removesuffix('_us')} of acquire, Belay, us",
-                 cell(results, "capacity", "belay-disk-many", 0, figure), bound)
+        absolute(f"{capacity_text(1)}: {figure.removesuffix('_us')} of acquire, Belay, us",
+                 cell(results, "capacity", "belay-disk-many", 1, figure), bound)
+
+
+def capacity_text(share):
+    return (f"{100000 // share:,} clients with five locks each, "
+            f"{70000 // share:,} commands/s")
 
 
 def hot_ratios(results, row):
@@ -300,8 +312,9 @@ def figure_rows(results):
         for fraction, name in ((0.5, "p50"), (0.99, "p99")):
             values = {s: failover_ms(results, s, failure, fraction) for s in every}
             rows.append((f"leader: {text}; no grant for, {name}, ms", values))
-    rows.append(("capacity: 100,000 clients, 5 locks each: p99 of acquire, us",
-                 {s: cell(results, "capacity", s, "0", "p99_us") for s in every}))
+    for share in (1, 5):  # the quick run has a fifth of everything
+        rows.append((f"{capacity_text(share)}: p99 of acquire, us",
+                     {s: cell(results, "capacity", s, share, "p99_us") for s in every}))
     return rows
 
 
@@ -311,6 +324,8 @@ def figure_table(results):
     lines = ["| what | " + " | ".join(SYSTEMS[s] for s in systems) + " |",
              "|---|" + "---|" * len(systems)]
     for what, values in rows:
+        if not any(values.values()):
+            continue  # nobody was asked
         lines.append(f"| {what} | " + " | ".join(shown(values[s]) for s in systems) + " |")
     return lines
 
@@ -341,6 +356,59 @@ def markdown(results):
              figure_table(results),
              ["", "## What the machine gives without a lock service", ""], raw_table(results)]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+# ---- for script/bench ---------------------------------------------------------------------------
+
+def line(path):
+    with open(path, encoding="utf-8") as file:
+        found = load_figures(json.load(file))
+    text = f"    {found['pairs_s']:,.0f} locks/s, acquire p50 {found['p50_us']:,.0f} us, " \
+           f"p99 {found['p99_us']:,.0f} us"
+    return text + (f", no grant for {found['gap_ms']:,.1f} ms" if "gap_ms" in found else "")
+
+
+def best_of_round(directory, system, wanted):
+    rates = [load_figures(run)["pairs_s"] for number, cell_name, name, _, run
+             in read_runs(directory) if (number, cell_name, name) == (wanted, "sweep", system)]
+    return int(max(rates, default=0))
+
+
+def first_match(path, key):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for text in file:
+            if text.startswith(key):
+                return text.split(":", 1)[1].strip()
+    return None
+
+
+def version(words, pattern):
+    """What a program says its version is; None: it is not here."""
+    try:
+        run = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(pattern, run.stdout + run.stderr)
+    return found.group(1) if found else None
+
+
+def machine():
+    def given(name):
+        return os.environ.get(f"MACHINE_{name}", "").strip()
+
+    path = os.environ.get("PATH", "") + ":/usr/sbin"
+    redis = shutil.which("redis-server", path=path) or "redis-server"
+    memory_kib = int(first_match("/proc/meminfo", "MemTotal").split()[0])
+    return {"date": time.strftime("%Y-%m-%d"), "mode": given("MODE"), "rounds": given("ROUNDS"),
+            "cpu": first_match("/proc/cpuinfo", "model name") or platform.machine(),
+            "cores": os.cpu_count(), "memory": f"{memory_kib / 2 ** 20:.0f} GiB",
+            "kernel": f"{platform.system()} {platform.release()}", "disk": given("DISK"),
+            "Belay": given("BELAY"),
+            "etcd": version(["etcd", "--version"], r"etcd Version: (\S+)"),
+            "ZooKeeper": version(["dpkg-query", "-W", "-f", "${Version}", "zookeeper"], r"^([^-]+)"),
+            "Redis": version([redis, "--version"], r"v=(\S+)"),
+            "missing": [text for text in given("MISSING").split("\n") if text],
+            "notes": [text for text in given("NOTES").split("\n") if text]}
 
 
 # ---- self-check ---------------------------------------------------------------------------------
@@ -384,6 +452,15 @@ def self_check():
 def main(arguments):
     if arguments == ["--self-check"]:
         return self_check()
+    if arguments[:1] == ["--line"] and len(arguments) == 2:
+        print(line(arguments[1]))
+        return 0
+    if arguments[:1] == ["--best"] and len(arguments) == 4:
+        print(best_of_round(arguments[1], arguments[2], int(arguments[3])))
+        return 0
+    if arguments == ["--machine"]:
+        print(json.dumps(machine(), indent=1))
+        return 0
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__.strip())
         return 0 if arguments in (["-h"], ["--help"]) else 2

@@ -15,6 +15,7 @@
 struct model {
     struct lock_twin *twin;            /* NULL before LOG_LIMITS */
     uint64_t index;                    /* it stands for the log up to here */
+    uint64_t committed_ns;             /* true time at which that was seen committed */
     struct sim_map histories, digests; /* by index */
     struct sim_map granted;            /* (session, number) -> lease secret, by the twin */
     struct sim_map said;               /* the same, by nodes */
@@ -162,14 +163,18 @@ static uint64_t first_due_tick(const struct lock_twin *twin)
     return tick;
 }
 
-/* Where nothing fails, what is due ends at once: nobody else's command is needed for it. */
+/* Where nothing fails and entries are committed at once, what is due ends at once: nobody else's
+ * command is needed for it. A leader that cannot commit, for want of a majority that has its log,
+ * cannot end anything either. */
 static void judge_lateness(struct sim *sim, uint16_t shard, uint64_t stamp_ns)
 {
     struct model *model = &sim->state->shards[shard];
     uint64_t bound_ns = 120 * SIM_MS;
+    uint64_t idle_ns = sim->now_ns - model->committed_ns;
     uint64_t tick;
 
-    if (!sim->healed || sim->now_ns < sim->healed_ns + SIM_SECOND)
+    model->committed_ns = sim->now_ns;
+    if (!sim->healed || sim->now_ns < sim->healed_ns + SIM_SECOND || idle_ns < 2 * bound_ns)
         return;
     tick = first_due_tick(model->twin);
     if (tick < UINT64_MAX / LOCK_TICK_NS && stamp_ns > tick * LOCK_TICK_NS + bound_ns)

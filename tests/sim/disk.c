@@ -38,25 +38,24 @@ struct wal_options sim_wal_options(const struct sim *sim, uint64_t identity)
 
 /* ---- WAL directories ------------------------------------------------------------------------- */
 
-struct sim_wal *sim_wal_of(struct sim_disk *disk, uint64_t incarnation)
+struct sim_wal *sim_wal_of(struct sim_device *device, uint64_t incarnation)
 {
     for (int i = 0; i < 2; i++) {
-        if (incarnation && disk->wals[i].incarnation == incarnation)
-            return &disk->wals[i];
+        if (incarnation && device->wals[i].incarnation == incarnation)
+            return &device->wals[i];
     }
     return NULL;
 }
 
-struct sim_wal *sim_wal_create(struct sim *sim, struct sim_disk *disk, uint64_t incarnation)
+struct sim_wal *sim_wal_create(struct sim_device *device, uint64_t incarnation)
 {
-    struct sim_wal *wal = disk->wals[0].incarnation ? &disk->wals[1] : &disk->wals[0];
+    struct sim_wal *wal = device->wals[0].incarnation ? &device->wals[1] : &device->wals[0];
 
-    (void)sim;
     assert(!wal->incarnation);
     wal->incarnation = incarnation;
     wal->bytes = calloc(SEGMENTS, SEGMENT_BYTES);
     assert(wal->bytes);
-    disk->written_count = 0;
+    device->written_count = 0;
     return wal;
 }
 
@@ -68,9 +67,13 @@ static void wal_remove(struct sim_wal *wal)
 
 void sim_wal_remove_others(struct sim_disk *disk, uint64_t keep)
 {
-    for (int i = 0; i < 2; i++) {
-        if (disk->wals[i].incarnation && disk->wals[i].incarnation != keep)
-            wal_remove(&disk->wals[i]);
+    for (int w = 0; w < SIM_WORKERS_MAX; w++) {
+        for (int i = 0; i < 2; i++) {
+            struct sim_wal *wal = &disk->devices[w].wals[i];
+
+            if (wal->incarnation && wal->incarnation != keep)
+                wal_remove(wal);
+        }
     }
 }
 
@@ -89,110 +92,115 @@ int sim_disk_read(void *context, uint32_t segment, uint64_t offset, void *buffer
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void remember_written(struct sim_disk *disk, uint32_t segment, uint64_t offset,
+static void remember_written(struct sim_device *device, uint32_t segment, uint64_t offset,
                              uint32_t bytes)
 {
-    memmove(disk->written + 1, disk->written, sizeof disk->written - sizeof disk->written[0]);
-    disk->written[0].segment = segment;
-    disk->written[0].offset = offset;
-    disk->written[0].bytes = bytes;
-    if (disk->written_count < 16)
-        disk->written_count++;
+    memmove(device->written + 1, device->written,
+            sizeof device->written - sizeof device->written[0]);
+    device->written[0].segment = segment;
+    device->written[0].offset = offset;
+    device->written[0].bytes = bytes;
+    if (device->written_count < 16)
+        device->written_count++;
 }
 
-void sim_disk_write_now(struct sim *sim, struct sim_disk *disk, struct sim_wal *wal,
+void sim_disk_write_now(struct sim_device *device, struct sim_wal *wal,
                         const struct wal_write *write)
 {
-    (void)sim;
     assert(write->segment < SEGMENTS && write->offset + write->bytes <= SEGMENT_BYTES);
     memcpy(wal->bytes + (size_t)write->segment * SEGMENT_BYTES + write->offset, write->buffer,
            write->bytes);
-    remember_written(disk, write->segment, write->offset, write->bytes);
+    remember_written(device, write->segment, write->offset, write->bytes);
 }
 
-void sim_disk_submit(struct sim_node *node, const struct wal_write *write)
+void sim_disk_submit(struct sim_node *node, uint16_t worker, const struct wal_write *write)
 {
     struct sim *sim = node->sim;
-    struct sim_disk *disk = &node->disk;
+    struct sim_device *device = &node->disk.devices[worker];
     uint64_t done_ns =
         sim->now_ns + sim->weather.disk_ns + sim_below(sim, sim->weather.disk_spread_ns + 1);
 
-    assert(!disk->in_flight && write->offset + write->bytes <= SEGMENT_BYTES);
-    if (done_ns < disk->stalled_until_ns)
-        done_ns = disk->stalled_until_ns;
-    disk->in_flight = true;
-    disk->in_flight_done = false;
-    disk->sequence = write->sequence;
-    disk->segment = write->segment;
-    disk->offset = write->offset;
-    disk->bytes = write->bytes;
-    disk->copy = malloc(write->bytes);
-    assert(disk->copy);
-    memcpy(disk->copy, write->buffer, write->bytes);
-    (void)sim_post(sim, done_ns, SIM_EV_NODE_DISK, node->id - 1u, node->epoch, 0, NULL);
+    assert(!device->in_flight && write->offset + write->bytes <= SEGMENT_BYTES);
+    if (done_ns < node->disk.stalled_until_ns)
+        done_ns = node->disk.stalled_until_ns;
+    device->in_flight = true;
+    device->in_flight_done = false;
+    device->sequence = write->sequence;
+    device->segment = write->segment;
+    device->offset = write->offset;
+    device->bytes = write->bytes;
+    device->copy = malloc(write->bytes);
+    assert(device->copy);
+    memcpy(device->copy, write->buffer, write->bytes);
+    (void)sim_post(sim, done_ns, SIM_EV_NODE_DISK, node->id - 1u, node->epoch, worker, NULL);
 }
 
-static uint8_t *place_in_flight(struct sim_node *node)
+static uint8_t *place_in_flight(struct sim_node *node, struct sim_device *device)
 {
-    struct sim_wal *wal = sim_wal_of(&node->disk, node->manifest->wal_incarnation);
+    struct sim_wal *wal = sim_wal_of(device, node->manifest->wal_incarnation);
 
     assert(wal);
-    return wal->bytes + (size_t)node->disk.segment * SEGMENT_BYTES + node->disk.offset;
+    return wal->bytes + (size_t)device->segment * SEGMENT_BYTES + device->offset;
 }
 
 /* The bytes are on the platter; the process hears of it in its next turn. */
-void sim_disk_complete(struct sim_node *node)
+void sim_disk_complete(struct sim_node *node, uint16_t worker)
 {
-    struct sim_disk *disk = &node->disk;
+    struct sim_device *device = &node->disk.devices[worker];
 
-    if (!disk->in_flight || disk->in_flight_done)
+    if (!device->in_flight || device->in_flight_done)
         return;
-    memcpy(place_in_flight(node), disk->copy, disk->bytes);
-    remember_written(disk, disk->segment, disk->offset, disk->bytes);
-    disk->in_flight_done = true;
-    free(disk->copy);
-    disk->copy = NULL;
+    memcpy(place_in_flight(node, device), device->copy, device->bytes);
+    remember_written(device, device->segment, device->offset, device->bytes);
+    device->in_flight_done = true;
+    free(device->copy);
+    device->copy = NULL;
+}
+
+static void device_crash(struct sim_node *node, struct sim_device *device)
+{
+    struct sim *sim = node->sim;
+
+    if (device->in_flight && !device->in_flight_done) {
+        uint8_t *place = place_in_flight(node, device);
+        uint32_t kept_permille = (uint32_t)sim_below(sim, 3) * 500; /* nothing, some, all of it */
+
+        for (uint32_t at = 0; at < device->bytes; at += SECTOR_BYTES) {
+            if (sim_chance(sim, kept_permille))
+                memcpy(place + at, device->copy + at, SECTOR_BYTES);
+        }
+        free(device->copy);
+        device->copy = NULL;
+    }
+    device->in_flight = device->in_flight_done = false;
 }
 
 void sim_disk_crash(struct sim_node *node)
 {
-    struct sim *sim = node->sim;
-    struct sim_disk *disk = &node->disk;
-
-    if (disk->in_flight && !disk->in_flight_done) {
-        uint8_t *place = place_in_flight(node);
-        uint32_t kept_permille = (uint32_t)sim_below(sim, 3) * 500; /* nothing, some, all of it */
-
-        for (uint32_t at = 0; at < disk->bytes; at += SECTOR_BYTES) {
-            if (sim_chance(sim, kept_permille))
-                memcpy(place + at, disk->copy + at, SECTOR_BYTES);
-        }
-        free(disk->copy);
-        disk->copy = NULL;
-    }
-    disk->in_flight = disk->in_flight_done = false;
-    disk->stalled_until_ns = 0;
-    disk->fail_next = false;
+    for (int w = 0; w < SIM_WORKERS_MAX; w++)
+        device_crash(node, &node->disk.devices[w]);
+    node->disk.stalled_until_ns = 0;
+    node->disk.fail_next = false;
 }
 
-static uint8_t *place_written(const struct sim_disk *disk, struct sim_wal *wal, uint32_t which)
+static uint8_t *place_written(const struct sim_device *device, struct sim_wal *wal, uint32_t which)
 {
-    return wal->bytes + (size_t)disk->written[which].segment * SEGMENT_BYTES +
-           disk->written[which].offset;
+    return wal->bytes + (size_t)device->written[which].segment * SEGMENT_BYTES +
+           device->written[which].offset;
 }
 
 /* Bits flip; the write never arrived, or arrived somewhere else; sectors cannot be read. */
-static const char *damage(struct sim *sim, struct sim_disk *disk, struct sim_wal *wal,
+static const char *damage(struct sim *sim, struct sim_device *device, struct sim_wal *wal,
                           uint32_t which)
 {
-    uint8_t *place = place_written(disk, wal, which);
-    uint32_t bytes = disk->written[which].bytes;
-    uint32_t other = 1 + (uint32_t)sim_below(sim, disk->written_count - 1);
+    uint8_t *place = place_written(device, wal, which);
+    uint32_t bytes = device->written[which].bytes;
+    uint32_t other = 1 + (uint32_t)sim_below(sim, device->written_count - 1);
 
     switch (sim_below(sim, 4)) {
     case 0:
-        wal->bad_segment = disk->written[which].segment;
-        wal->bad_offset = disk->written[which].offset + sim_below(sim, bytes) / 512 * 512;
+        wal->bad_segment = device->written[which].segment;
+        wal->bad_offset = device->written[which].offset + sim_below(sim, bytes) / 512 * 512;
         wal->bad_bytes = 512;
         return "a sector cannot be read";
     case 1:
@@ -201,8 +209,8 @@ static const char *damage(struct sim *sim, struct sim_disk *disk, struct sim_wal
     case 2:
         if (other == which)
             break;
-        memcpy(place_written(disk, wal, other), place,
-               bytes < disk->written[other].bytes ? bytes : disk->written[other].bytes);
+        memcpy(place_written(device, wal, other), place,
+               bytes < device->written[other].bytes ? bytes : device->written[other].bytes);
         memset(place, 0, bytes);
         return "the write went elsewhere";
     default:
@@ -216,20 +224,20 @@ static const char *damage(struct sim *sim, struct sim_disk *disk, struct sim_wal
 bool sim_disk_rot(struct sim_node *node)
 {
     struct sim *sim = node->sim;
-    struct sim_disk *disk = &node->disk;
+    struct sim_device *device = &node->disk.devices[sim_below(sim, node->workers)];
     struct manifest *manifest = node->manifest;
-    struct sim_wal *wal = sim_wal_of(disk, manifest->wal_incarnation);
+    struct sim_wal *wal = sim_wal_of(device, manifest->wal_incarnation);
     const char *what;
     uint32_t which;
 
     /* The newest frame, damaged, is a torn one as far as anybody can tell: not it, and not one
      * that the newest may have made superfluous. */
-    if (!wal || disk->written_count < 3)
+    if (!wal || device->written_count < 3)
         return false;
-    which = 1 + (uint32_t)sim_below(sim, disk->written_count - 2);
-    what = damage(sim, disk, wal, which);
+    which = 1 + (uint32_t)sim_below(sim, device->written_count - 2);
+    what = damage(sim, device, wal, which);
     sim_trace(sim, "n%u    %s: frame -%u, segment %u offset %llu", node->id, what, which,
-              disk->written[which].segment, (unsigned long long)disk->written[which].offset);
+              device->written[which].segment, (unsigned long long)device->written[which].offset);
     return true;
 }
 
@@ -247,7 +255,8 @@ void sim_disk_wipe(struct sim_disk *disk)
     sim_wal_remove_others(disk, 0);
     for (int i = 0; i < SIM_FILES_MAX; i++)
         file_remove(&disk->files[i]);
-    disk->written_count = 0;
+    for (int w = 0; w < SIM_WORKERS_MAX; w++)
+        disk->devices[w].written_count = 0;
     disk->full = false;
 }
 

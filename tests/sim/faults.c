@@ -49,6 +49,7 @@ void sim_weather_draw(struct sim *sim)
         weather->reads_permille = (uint32_t)sim_below(sim, 700);
     weather->memory =
         sim->profile == SIM_MEMORY || (sim->profile == SIM_ALL && sim_chance(sim, 100));
+    weather->workers = sim->profile != SIM_CALM && sim_chance(sim, 300);
     weather->storage = sim->profile == SIM_STORAGE || sim->profile == SIM_ALL;
     sim_faults_draw(sim);
 }

@@ -366,29 +366,30 @@ void sim_node_wake(struct sim_node *node, uint64_t at_ns)
 }
 
 /* False: the write failed and the process ends. */
-static bool take_write(struct sim_node *node, uint64_t now_ns)
+static bool take_write(struct sim_node *node, uint16_t w, uint64_t now_ns)
 {
-    struct sim_disk *disk = &node->disk;
+    struct sim_device *device = &node->disk.devices[w];
+    struct wal_writer *wal = node->wals[w];
 
-    if (!node->wal || !disk->in_flight || !disk->in_flight_done)
+    if (!wal || !device->in_flight || !device->in_flight_done)
         return true;
-    disk->in_flight = disk->in_flight_done = false;
-    if (disk->fail_next) {
-        disk->fail_next = false;
-        wal_written(node->wal, disk->sequence, -EIO);
+    device->in_flight = device->in_flight_done = false;
+    if (node->disk.fail_next) {
+        node->disk.fail_next = false;
+        wal_written(wal, device->sequence, -EIO);
         sim_node_crash(node, "a write failed");
         return false;
     }
-    wal_written(node->wal, disk->sequence, 0);
-    for (uint16_t s = 0; s < node->sim->shards; s++)
-        shard_durable(&node->shards[s], wal_durable_sequence(node->wal), now_ns);
+    wal_written(wal, device->sequence, 0);
+    for (uint16_t s = w; s < node->sim->shards; s = (uint16_t)(s + node->workers))
+        shard_durable(&node->shards[s], wal_durable_sequence(wal), now_ns);
     return true;
 }
 
-static void relieve(struct sim_node *node)
+static void relieve(struct sim_node *node, const struct wal_writer *wal)
 {
     uint64_t replicas[SIM_SHARDS_MAX];
-    size_t count = node->wal ? wal_pressure(node->wal, replicas, SIM_SHARDS_MAX) : 0;
+    size_t count = wal_pressure(wal, replicas, SIM_SHARDS_MAX);
 
     for (size_t i = 0; i < count && i < SIM_SHARDS_MAX; i++) {
         for (uint16_t s = 0; s < node->sim->shards; s++) {
@@ -427,26 +428,41 @@ static bool dies_here(struct sim_node *node, enum sim_crash_point point, const c
     return true;
 }
 
-static void submit_write(struct sim_node *node)
+static bool has_write(const struct sim_node *node)
+{
+    bool writes = false;
+
+    for (uint16_t w = 0; w < node->workers; w++)
+        writes |=
+            !node->wals[w] || (wal_pending(node->wals[w]) && !node->disk.devices[w].in_flight);
+    return writes;
+}
+
+static void submit_writes(struct sim_node *node)
 {
     struct wal_write write;
 
-    if (!node->wal || node->disk.in_flight || !wal_next_write(node->wal, &write))
-        return;
-    sim_disk_submit(node, &write);
+    for (uint16_t w = 0; w < node->workers; w++) {
+        if (node->wals[w] && !node->disk.devices[w].in_flight &&
+            wal_next_write(node->wals[w], &write))
+            sim_disk_submit(node, w, &write);
+    }
 }
 
 /* The worst that fits: the process dies between two of a turn's steps. */
 static bool finish_turn(struct sim_node *node)
 {
-    bool writes = !node->wal || (wal_pending(node->wal) && !node->disk.in_flight);
+    bool writes = has_write(node);
 
     if (writes && dies_here(node, SIM_CRASH_BEFORE_WRITE, "before a write"))
         return false;
-    submit_write(node);
+    submit_writes(node);
     if (writes && dies_here(node, SIM_CRASH_BEFORE_SEND, "with a write in flight, nothing sent"))
         return false;
-    relieve(node);
+    for (uint16_t w = 0; w < node->workers; w++) {
+        if (node->wals[w])
+            relieve(node, node->wals[w]);
+    }
     flush_out(node);
     if (dies_here(node, SIM_CRASH_AFTER_VOTE, "right after a vote"))
         return false;
@@ -460,8 +476,10 @@ void sim_node_turn(struct sim_node *node)
     uint64_t deadline_ns = UINT64_MAX;
     bool more = false;
 
-    if (!take_write(node, now_ns))
-        return;
+    for (uint16_t w = 0; w < node->workers; w++) {
+        if (!take_write(node, w, now_ns))
+            return;
+    }
     take_datagrams(node, now_ns, true);
     for (uint16_t s = 0; s < sim->shards; s++)
         shard_received(&node->shards[s], now_ns);
@@ -500,9 +518,11 @@ static void free_process(struct sim_node *node)
         free(node->memory[s]);
         node->memory[s] = NULL;
     }
-    free(node->wal_memory);
-    node->wal_memory = NULL;
-    node->wal = NULL;
+    for (int w = 0; w < SIM_WORKERS_MAX; w++) {
+        free(node->wal_memory[w]);
+        node->wal_memory[w] = NULL;
+        node->wals[w] = NULL;
+    }
     sim_snapshots_free(node);
     for (int i = 0; i < OUT_SLOTS; i++)
         node->out[i].items = 0;
@@ -530,6 +550,10 @@ void sim_node_memory(struct sim_node *node)
 {
     struct node_options *options = &node->options;
 
+    node->workers = 1;
+    if (node->sim->weather.workers) /* whatever it was before */
+        node->workers = (uint16_t)(1 + sim_below(node->sim, SIM_WORKERS_MAX));
+    options->workers = node->workers;
     for (uint16_t s = 0; s < node->sim->shards; s++) {
         size_t bytes = (shard_memory_bytes(options) + 4095) & ~(size_t)4095;
 
@@ -559,7 +583,7 @@ void sim_node_begin(struct sim_node *node, struct shard_start starts[])
         shard->host = &node->host;
         shard->host_context = node;
         shard->board = node->board;
-        shard->wal = node->wal;
+        shard->wal = node->wals[s % node->workers];
         shard->effects = node->effects;
         shard->turnstile = &node->turnstile;
         node->board->machines[s] = shard->machine;
@@ -615,7 +639,7 @@ void sim_node_start(struct sim_node *node)
         sim_wal_remove_others(&node->disk, node->manifest->wal_incarnation);
         node->manifest->next_incarnation++;
         sim_manifest_save(node);
-        (void)sim_node_recover(node, starts);
+        sim_node_recover(node, starts);
     } else {
         sim_trace(sim, "n%u    starts blank and joins", node->id);
         sim_wal_remove_others(&node->disk, 0);
@@ -727,7 +751,8 @@ void sim_node_form(struct sim *sim)
 void sim_node_free(struct sim_node *node)
 {
     free_process(node);
-    free(node->disk.copy);
+    for (int w = 0; w < SIM_WORKERS_MAX; w++)
+        free(node->disk.devices[w].copy);
     sim_disk_wipe(&node->disk);
     free(node->board);
     free(node->effects);

@@ -116,46 +116,71 @@ static void replace_replica(struct sim_node *node, struct manifest_replica *name
         (struct shard_start){.id = named->shard, .replica = named->replica_id, .joining = true};
 }
 
-/* True unless the start was interrupted. */
-bool sim_node_recover(struct sim_node *node, struct shard_start starts[])
+/* One WAL of the last process, whichever worker had it. */
+struct old_wal {
+    struct wal_reader reader;
+    struct wal_recovered scanned;
+    bool usable;
+};
+
+static void read_wal(struct sim_node *node, uint16_t w, struct old_wal *old,
+                     struct wal_rebuild *rebuild)
 {
-    struct sim_wal *wal = sim_wal_of(&node->disk, node->manifest->wal_incarnation);
+    const struct manifest *manifest = node->manifest;
+    struct sim_wal *wal = sim_wal_of(&node->disk.devices[w], manifest->wal_incarnation);
     struct wal_options options = sim_wal_options(node->sim, 1);
-    struct wal_rebuilt *replicas = calloc(2 * SIM_SHARDS_MAX, sizeof *replicas);
-    struct wal_rebuild rebuild = {.replicas = replicas, .max = 2 * SIM_SHARDS_MAX};
-    struct wal_recovered scanned = {0};
-    struct wal_reader reader = {
+    int result = -ENOENT;
+
+    old->reader = (struct wal_reader){
         .read = sim_disk_read,
         .context = wal,
-        .identity = wal_identity(node->manifest->nonce, node->manifest->wal_incarnation, 0),
+        .identity = wal_identity(manifest->nonce, manifest->wal_incarnation, w),
         .segment_bytes = options.segment_bytes,
         .segments_count = options.segments_count,
         .block_bytes = options.block_bytes,
         .scratch = malloc(WAL_FRAME_BYTES_LIMIT),
     };
-    int result = -ENOENT;
-
-    assert(replicas && reader.scratch);
+    assert(old->reader.scratch);
     if (wal)
-        result = wal_scan(&reader, &scanned);
+        result = wal_scan(&old->reader, &old->scanned);
     if (result == 0)
-        result = wal_rebuild_states(&rebuild, 0, &reader, &scanned);
+        result = wal_rebuild_states(rebuild, w, &old->reader, &old->scanned);
+    old->usable = result == 0;
     if (result < 0)
-        sim_trace(node->sim, "n%u    WAL is corrupt: %s, segment %u offset %llu", node->id,
-                  wal_damage_name(scanned.damage), scanned.damage_segment,
-                  (unsigned long long)scanned.damage_offset);
+        sim_trace(node->sim, "n%u    WAL %u is corrupt: %s, segment %u offset %llu", node->id, w,
+                  wal_damage_name(old->scanned.damage), old->scanned.damage_segment,
+                  (unsigned long long)old->scanned.damage_offset);
     else
-        sim_trace(node->sim, "n%u    WAL is whole: %llu frames%s", node->id,
-                  (unsigned long long)scanned.frames, scanned.cut ? ", an unfinished one cut" : "");
+        sim_trace(node->sim, "n%u    WAL %u is whole: %llu frames%s", node->id, w,
+                  (unsigned long long)old->scanned.frames,
+                  old->scanned.cut ? ", an unfinished one cut" : "");
+}
+
+static void read_logs(struct sim_node *node, struct old_wal olds[], struct wal_rebuild *rebuild)
+{
     for (uint32_t i = 0; i < node->manifest->replicas_count; i++) {
         struct wal_rebuilt *found =
-            wal_rebuild_find(&rebuild, node->manifest->replicas[i].replica_id);
+            wal_rebuild_find(rebuild, node->manifest->replicas[i].replica_id);
 
         if (found)
             found->log = &node->shards[node->manifest->replicas[i].shard].log;
     }
-    if (result == 0)
-        (void)wal_rebuild_logs(&rebuild, 0, &reader, &scanned);
+    for (uint16_t w = 0; w < node->manifest->wal_count; w++) {
+        if (olds[w].usable)
+            (void)wal_rebuild_logs(rebuild, w, &olds[w].reader, &olds[w].scanned);
+    }
+}
+
+void sim_node_recover(struct sim_node *node, struct shard_start starts[])
+{
+    struct wal_rebuilt *replicas = calloc(2 * SIM_SHARDS_MAX, sizeof *replicas);
+    struct wal_rebuild rebuild = {.replicas = replicas, .max = 2 * SIM_SHARDS_MAX};
+    struct old_wal olds[SIM_WORKERS_MAX] = {0};
+
+    assert(replicas && node->manifest->wal_count <= SIM_WORKERS_MAX);
+    for (uint16_t w = 0; w < node->manifest->wal_count; w++)
+        read_wal(node, w, &olds[w], &rebuild);
+    read_logs(node, olds, &rebuild);
     for (uint32_t i = 0; i < node->manifest->replicas_count; i++) {
         struct manifest_replica *named = &node->manifest->replicas[i];
         struct shard_start *start = &starts[named->shard];
@@ -164,9 +189,9 @@ bool sim_node_recover(struct sim_node *node, struct shard_start starts[])
             replace_replica(node, named, start);
         start->token_epoch = (uint16_t)node->manifest->token_epoch;
     }
-    free(reader.scratch);
+    for (int w = 0; w < SIM_WORKERS_MAX; w++)
+        free(olds[w].reader.scratch);
     free(replicas);
-    return true;
 }
 
 /* A blank directory in a formed cluster: new replicas under new ids. */
@@ -189,18 +214,24 @@ void sim_node_join(struct sim_node *node, struct shard_start starts[])
 
 /* ---- fresh WALs ------------------------------------------------------------------------------ */
 
-static bool write_out(struct sim_node *node, struct sim_wal *wal)
+/* The WAL that is being written anew. */
+struct fresh_wal {
+    struct sim_device *device;
+    struct sim_wal *files;
+    struct wal_writer *writer;
+};
+
+static void write_out(const struct fresh_wal *fresh)
 {
     struct wal_write write;
 
-    if (!wal_next_write(node->wal, &write))
-        return false;
-    sim_disk_write_now(node->sim, &node->disk, wal, &write);
-    wal_written(node->wal, write.sequence, 0);
-    return true;
+    if (!wal_next_write(fresh->writer, &write))
+        return;
+    sim_disk_write_now(fresh->device, fresh->files, &write);
+    wal_written(fresh->writer, write.sequence, 0);
 }
 
-static void add_replica(struct sim_node *node, struct sim_wal *wal, const struct shard *shard,
+static void add_replica(const struct fresh_wal *fresh, const struct shard *shard,
                         const struct shard_start *start)
 {
     struct wal_replica state = {
@@ -215,17 +246,17 @@ static void add_replica(struct sim_node *node, struct sim_wal *wal, const struct
     if (start->configuration.count)
         state.configuration_bytes =
             (uint16_t)raft_configuration_encode(&start->configuration, state.configuration);
-    while ((sequence = wal_add_state(node->wal, &state)) == -ENOBUFS)
-        (void)write_out(node, wal);
+    while ((sequence = wal_add_state(fresh->writer, &state)) == -ENOBUFS)
+        write_out(fresh);
     assert(sequence > 0);
     while (next <= shard->log.last_index) {
         uint64_t added = next - 1;
 
-        sequence = wal_add_log(node->wal, start->replica, &shard->log, next, shard->log.last_index,
-                               &added);
+        sequence = wal_add_log(fresh->writer, start->replica, &shard->log, next,
+                               shard->log.last_index, &added);
         assert(sequence > 0 || sequence == -ENOBUFS);
         if (sequence < 0)
-            (void)write_out(node, wal);
+            write_out(fresh);
         next = added + 1;
     }
 }
@@ -240,35 +271,45 @@ static bool interrupted(struct sim_node *node, const char *where)
     return true;
 }
 
+static struct fresh_wal begin_wal(struct sim_node *node, uint16_t w, uint64_t incarnation)
+{
+    struct wal_options options =
+        sim_wal_options(node->sim, wal_identity(node->manifest->nonce, incarnation, w));
+    size_t bytes = (wal_memory_bytes(&options) + 4095) & ~(size_t)4095;
+
+    node->wal_memory[w] = aligned_alloc(WAL_BLOCK_BYTES, bytes);
+    assert(node->wal_memory[w]);
+    memset(node->wal_memory[w], 0, bytes);
+    node->wals[w] = wal_writer_init(node->wal_memory[w], &options);
+    return (struct fresh_wal){.device = &node->disk.devices[w],
+                              .files = sim_wal_create(&node->disk.devices[w], incarnation),
+                              .writer = node->wals[w]};
+}
+
 /* False: the process died in the middle, the disk is as it was left. */
 bool sim_node_renew(struct sim_node *node, struct shard_start starts[])
 {
     struct sim *sim = node->sim;
     struct manifest *manifest = node->manifest;
     uint64_t incarnation = manifest->next_incarnation++;
-    struct wal_options options =
-        sim_wal_options(sim, wal_identity(manifest->nonce, incarnation, 0));
-    struct sim_wal *wal;
 
     if (sim->weather.memory)
         return true;
-    wal = sim_wal_create(sim, &node->disk, incarnation);
+    for (uint16_t w = 0; w < node->workers; w++) {
+        struct fresh_wal fresh = begin_wal(node, w, incarnation);
 
-    node->wal_memory = aligned_alloc(WAL_BLOCK_BYTES, (wal_memory_bytes(&options) + 4095) & ~4095u);
-    assert(node->wal_memory);
-    memset(node->wal_memory, 0, wal_memory_bytes(&options));
-    node->wal = wal_writer_init(node->wal_memory, &options);
-    for (uint16_t s = 0; s < sim->shards; s++) {
-        if (interrupted(node, "while its WAL is written"))
-            return false;
-        add_replica(node, wal, &node->shards[s], &starts[s]);
+        for (uint16_t s = w; s < sim->shards; s = (uint16_t)(s + node->workers)) {
+            if (interrupted(node, "while its WAL is written"))
+                return false;
+            add_replica(&fresh, &node->shards[s], &starts[s]);
+        }
+        while (wal_pending(fresh.writer))
+            write_out(&fresh);
     }
-    while (wal_pending(node->wal))
-        (void)write_out(node, wal);
     if (interrupted(node, "before the manifest names its WAL"))
         return false;
     manifest->wal_incarnation = incarnation;
-    manifest->wal_count = 1;
+    manifest->wal_count = node->workers;
     sim_manifest_save(node);
     if (interrupted(node, "before the old WAL is deleted"))
         return false;

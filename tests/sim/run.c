@@ -42,16 +42,16 @@ static void resume_node(struct sim_node *node)
     sim_node_wake(node, node->sim->now_ns);
 }
 
-static void disk_event(struct sim_node *node)
+static void disk_event(struct sim_node *node, uint16_t worker)
 {
     struct sim *sim = node->sim;
 
     if (sim->now_ns < node->disk.stalled_until_ns) {
         (void)sim_post(sim, node->disk.stalled_until_ns, SIM_EV_NODE_DISK, node->id - 1u,
-                       node->epoch, 0, NULL);
+                       node->epoch, worker, NULL);
         return;
     }
-    sim_disk_complete(node);
+    sim_disk_complete(node, worker);
     if (node->crash_point == SIM_CRASH_AFTER_WRITE)
         sim_node_crash(node, "after a write, before it heard of it");
     else if (!node->paused)
@@ -80,7 +80,7 @@ static void node_event(struct sim *sim, struct sim_event *event)
         if (event->kind == SIM_EV_NODE_TURN)
             turn_event(node, event);
         else if (event->kind == SIM_EV_NODE_DISK)
-            disk_event(node);
+            disk_event(node, (uint16_t)event->detail);
         else if (event->kind == SIM_EV_NODE_SNAPSHOTS)
             sim_snapshots_turn(node);
         else

@@ -29,6 +29,7 @@
 enum {
     SIM_NODES_MAX = 5,
     SIM_SHARDS_MAX = 3,
+    SIM_WORKERS_MAX = 3, /* of a node, each with a WAL */
     SIM_CORES_MAX = 3,   /* client processes */
     SIM_AGENTS_MAX = 3,  /* virtual clients of each */
     SIM_NAMES = 6,       /* resources that are fought for */
@@ -64,6 +65,7 @@ struct sim_weather {
     uint32_t reads_permille;
     bool ousting;   /* some releases are forced `now` */
     bool memory;    /* durability: whoever restarts comes back under a new replica id */
+    bool workers;   /* nodes start with one to three of them */
     bool storage;   /* starts are interrupted */
     bool elections; /* leaders fall all the time */
 };
@@ -119,6 +121,23 @@ struct sim_wal {
     uint64_t bad_offset;
 };
 
+/* One worker's WAL: its directories, the write in flight, and where completed ones of this
+ * incarnation lie (newest first). */
+struct sim_device {
+    struct sim_wal wals[2];
+    bool in_flight, in_flight_done;
+    uint64_t sequence;
+    uint32_t segment;
+    uint64_t offset;
+    uint32_t bytes;
+    uint8_t *copy;
+    struct {
+        uint32_t segment, bytes;
+        uint64_t offset;
+    } written[16];
+    uint32_t written_count;
+};
+
 struct sim_file {
     uint64_t replica, index;
     uint16_t shard;
@@ -133,21 +152,8 @@ enum { SIM_FILES_MAX = 24 };
 struct sim_disk {
     uint8_t manifest[MANIFEST_BYTES_MAX];
     size_t manifest_length; /* 0 = blank directory */
-    struct sim_wal wals[2];
+    struct sim_device devices[SIM_WORKERS_MAX];
     struct sim_file files[SIM_FILES_MAX];
-
-    /* the write in flight, and where completed ones of this incarnation lie (newest first) */
-    bool in_flight, in_flight_done;
-    uint64_t sequence;
-    uint32_t segment;
-    uint64_t offset;
-    uint32_t bytes;
-    uint8_t *copy;
-    struct {
-        uint32_t segment, bytes;
-        uint64_t offset;
-    } written[16];
-    uint32_t written_count;
     uint64_t stalled_until_ns; /* completions wait */
     bool fail_next;            /* the next write ends with an error */
     bool full;                 /* no room for snapshots */
@@ -201,8 +207,9 @@ struct sim_node {
     struct shard_host host;
     struct shard_turnstile turnstile;
     struct raft_effects *effects;
-    struct wal_writer *wal;
-    void *wal_memory;
+    uint16_t workers; /* of this process; all of them run in its one turn */
+    struct wal_writer *wals[SIM_WORKERS_MAX];
+    void *wal_memory[SIM_WORKERS_MAX];
     struct sim_snapshots snapshots;
     struct sim_packet *inbox[SIM_INBOX_MAX];
     uint32_t inbox_count;
@@ -399,14 +406,14 @@ bool sim_net_open(const struct sim *sim, uint16_t node, uint16_t other_node); /*
 /* ---- disk.c ---------------------------------------------------------------------------------- */
 
 struct wal_options sim_wal_options(const struct sim *sim, uint64_t identity);
-struct sim_wal *sim_wal_of(struct sim_disk *disk, uint64_t incarnation);
-struct sim_wal *sim_wal_create(struct sim *sim, struct sim_disk *disk, uint64_t incarnation);
+struct sim_wal *sim_wal_of(struct sim_device *device, uint64_t incarnation);
+struct sim_wal *sim_wal_create(struct sim_device *device, uint64_t incarnation);
 void sim_wal_remove_others(struct sim_disk *disk, uint64_t keep);
-void sim_disk_submit(struct sim_node *node, const struct wal_write *write);
+void sim_disk_submit(struct sim_node *node, uint16_t worker, const struct wal_write *write);
 /* At once: only while the node starts. */
-void sim_disk_write_now(struct sim *sim, struct sim_disk *disk, struct sim_wal *wal,
+void sim_disk_write_now(struct sim_device *device, struct sim_wal *wal,
                         const struct wal_write *write);
-void sim_disk_complete(struct sim_node *node);
+void sim_disk_complete(struct sim_node *node, uint16_t worker);
 /* The process is gone: what was in flight is lost, torn, or there. */
 void sim_disk_crash(struct sim_node *node);
 void sim_disk_wipe(struct sim_disk *disk);
@@ -429,7 +436,7 @@ void sim_node_free(struct sim_node *node);
 uint64_t sim_node_draw(struct sim_node *node);
 void sim_node_memory(struct sim_node *node);
 void sim_node_begin(struct sim_node *node, struct shard_start starts[]);
-bool sim_node_recover(struct sim_node *node, struct shard_start starts[]);
+void sim_node_recover(struct sim_node *node, struct shard_start starts[]);
 bool sim_node_renew(struct sim_node *node, struct shard_start starts[]);
 void sim_node_join(struct sim_node *node, struct shard_start starts[]);
 void sim_snapshots_init(struct sim_node *node);

@@ -207,11 +207,14 @@ static void dump(struct sim *sim)
     for (uint16_t i = 0; i < sim->nodes_count; i++) {
         const struct sim_node *node = &sim->nodes[i];
 
-        if (node->up && node->wal)
-            sim_trace(
-                sim, "n%u WAL durable %llu, in flight %d, done %d, pending %d, segment %u of it",
-                node->id, (unsigned long long)wal_durable_sequence(node->wal), node->disk.in_flight,
-                node->disk.in_flight_done, wal_pending(node->wal), node->disk.segment);
+        for (uint16_t w = 0; node->up && w < node->workers; w++) {
+            if (node->wals[w])
+                sim_trace(sim,
+                          "n%u WAL %u durable %llu, in flight %d, pending %d, segment %u of it",
+                          node->id, w, (unsigned long long)wal_durable_sequence(node->wals[w]),
+                          node->disk.devices[w].in_flight, wal_pending(node->wals[w]),
+                          node->disk.devices[w].segment);
+        }
         for (uint16_t s = 0; s < sim->shards; s++) {
             const struct shard *shard = &sim->nodes[i].shards[s];
             const struct raft_view *view = &shard->view;

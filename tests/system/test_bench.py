@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""belay-bench against real nodes: every cheap scenario runs, its figures are there and are sane, and
-nothing that it checks is violated. That it finds violations is tests/unit/test_bench_load.c."""
+"""belay-bench against real nodes: every cheap scenario runs, its figures are there and are sane,
+and nothing that it checks is violated. That it finds violations is tests/unit/test_bench_load.c."""
 import os
 import subprocess
 
@@ -121,8 +121,8 @@ def test_a_leader_dies():
     cluster = Cluster()
     cluster.start(settled=True)
     victim = cluster.leader_of("bench/{all}/0")
-    found = figures(cluster.endpoints(), "failover", "--seconds", 4, "--warm-up", 0.5, "--held", 200,
-                    "--clients", 50, "--rate", 1000, "--at", "1s",
+    found = figures(cluster.endpoints(), "failover", "--seconds", 4, "--warm-up", 0.5, "--held",
+                    200, "--clients", 50, "--rate", 1000, "--at", "1s",
                     f"kill -9 {victim.process.pid}")
     victim.process.wait(timeout=10)
     victim.process = None
