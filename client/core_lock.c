@@ -224,13 +224,14 @@ void lock_converted(struct core *core, uint32_t at, const struct wire_granted *g
 }
 
 /* The request becomes a release of the lease that it was granted and nobody wants. */
-void lock_return(struct core *core, uint32_t at, const struct wire_lease_id *lease)
+void lock_return(struct core *core, uint32_t at, const struct wire_lease_id *lease, uint64_t token)
 {
     struct core_request *request = &core->requests[at];
 
     request->op = WIRE_OP_RELEASE;
     request->flags = 0;
     request->lease = *lease;
+    request->given_up_token = token;
     request->detached = true;
     request->cancel_number = 0;
     request->ends_ns = request->bound ? UINT64_MAX : add_ns(core->now_ns, RELEASE_NS);
@@ -282,9 +283,8 @@ bool lease_return(struct core *core, uint32_t session, uint32_t key_tag, bool bo
     request->shard = core->sessions[session].shard;
     request->key_tag = key_tag;
     request->bound = bound;
-    request->given_up_token = token;
     request_place(core, at, PLACE_BACKLOG);
-    lock_return(core, at, lease);
+    lock_return(core, at, lease, token);
     return true;
 }
 
@@ -325,6 +325,22 @@ static void pay(struct core *core, uint32_t slot)
     lock->owed = false;
     lock_arm(core, slot);
     lock_try_free(core, slot);
+}
+
+/* All locks are looked at, which is rare enough, as in is_being_given_up(). */
+bool lock_is_stopping(struct core *core, const struct wire_lease_id *lease)
+{
+    for (uint32_t slot = 0; slot < core->locks_used; slot++) {
+        struct core_lock *lock = &core->locks[slot];
+
+        if (lock->state != LOCK_LOST || lock->lease.secret != lease->secret ||
+            lock->deadline_ns <= core->now_ns)
+            continue;
+        if (!lock->owed && !lock->lock_delay)
+            owe(core, slot, lock->deadline_ns);
+        return true;
+    }
+    return false;
 }
 
 void lock_stopped(struct core *core, uint32_t slot)

@@ -86,9 +86,13 @@ static void acquire_anew(struct core *core, uint32_t at, const struct wire_grant
 {
     struct core_request *request = &core->requests[at];
 
+    if (lock_is_stopping(core, &granted->lease)) {
+        request_finish(core, at, BELAY_LOST, NULL, NO_SLOT, false);
+        return;
+    }
     if (!lease_return(core, request->session, request->key_tag, request->bound, &granted->lease,
                       granted->token)) {
-        request_lost(core, at, &granted->lease);
+        request_lost(core, at, &granted->lease, granted->token);
         return;
     }
     request_renumber(core, at);
@@ -124,13 +128,15 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
     struct core_request *request = &core->requests[at];
     uint32_t held = lock_by_lease(core, &granted->lease);
     bool known = held != NO_SLOT;
+    bool reentrant = (request->flags & WIRE_REENTRANT) != 0;
     bool shared_lock;
 
     if (request->phase == PHASE_VERIFY) {
-        if (known) /* a reentrant one: the lease is another acquire's */
+        /* A reentrant one: the lease is another acquire's. */
+        if (known || (reentrant && lock_is_stopping(core, &granted->lease)))
             request_finish(core, at, BELAY_CANCELLED, NULL, NO_SLOT, false);
         else
-            lock_return(core, at, &granted->lease);
+            lock_return(core, at, &granted->lease, granted->token);
         return;
     }
     if (known && core->locks[held].mode != request->mode) {
@@ -145,11 +151,11 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
         return;
     }
     if (grant_is_over(core, at, granted) && !known) {
-        request_lost(core, at, &granted->lease);
+        request_lost(core, at, &granted->lease, granted->token);
         return;
     }
     uint32_t lock = lock_granted(core, at, granted, &shared_lock);
-    bool found = (request->flags & WIRE_REENTRANT) != 0 && !known;
+    bool found = reentrant && !known;
     request_finish(core, at, BELAY_OK, &granted->reply.item, lock, shared_lock);
     if (found)
         tell_who_got_it(core, lock, granted);

@@ -487,8 +487,9 @@ void request_abandon(struct core *core, uint32_t slot, belay_status status)
 }
 
 /* A grant that came when its TTL was over: nothing is held, and it is given back. */
-void request_lost(struct core *core, uint32_t slot, const struct wire_lease_id *lease)
+void request_lost(struct core *core, uint32_t slot, const struct wire_lease_id *lease,
+                  uint64_t token)
 {
     give_completion(core, slot, BELAY_LOST, NULL, NO_SLOT, false);
-    lock_return(core, slot, lease);
+    lock_return(core, slot, lease, token);
 }

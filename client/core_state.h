@@ -388,7 +388,8 @@ void request_finish(struct core *core, uint32_t slot, belay_status status,
 void request_abandon(struct core *core, uint32_t slot, belay_status status);
 void request_renumber(struct core *core, uint32_t slot);
 void request_queued(struct core *core, uint32_t slot);
-void request_lost(struct core *core, uint32_t slot, const struct wire_lease_id *lease);
+void request_lost(struct core *core, uint32_t slot, const struct wire_lease_id *lease,
+                  uint64_t token);
 void request_unrouted_all(struct core *core);
 
 /* ---- core_encode.c --------------------------------------------------------------------------- */
@@ -429,7 +430,11 @@ uint32_t lock_granted(struct core *core, uint32_t request, const struct wire_gra
 uint64_t grant_basis_ns(const struct core *core, uint32_t request,
                         const struct wire_granted *granted);
 /* A grant that nobody wants is given back. */
-void lock_return(struct core *core, uint32_t request, const struct wire_lease_id *lease);
+void lock_return(struct core *core, uint32_t request, const struct wire_lease_id *lease,
+                 uint64_t token);
+/* Whether this is the lease of a lock that was reported lost and whose holder has until its
+ * deadline to stop: it is given back then, and not before. */
+bool lock_is_stopping(struct core *core, const struct wire_lease_id *lease);
 bool lease_return(struct core *core, uint32_t session, uint32_t key_tag, bool bound,
                   const struct wire_lease_id *lease, uint64_t token);
 void lock_converted(struct core *core, uint32_t request, const struct wire_granted *granted);
