@@ -8,8 +8,10 @@
 #include <errno.h>
 
 struct wal_slot {
-    struct wal_replica state; /* as of the last record added; replica_id 0 = free */
-    uint64_t last_index;      /* of its log, as of the last record added */
+    struct wal_replica state;  /* as of the last record added; replica_id 0 = free */
+    uint64_t last_index;       /* of its log, as of the last record added */
+    uint64_t carry_next;       /* wal_carry: the next entry to repeat; 0 = not at it */
+    uint64_t carry_generation; /* where the first of them went */
 };
 
 struct wal_buffer {
@@ -146,6 +148,9 @@ static void wal_slot_lower(struct wal_writer *writer, struct wal_slot *slot, uin
     }
     if (slot->last_index >= first_removed) {
         slot->last_index = first_removed - 1;
+    }
+    if (slot->carry_next > first_removed) {
+        slot->carry_next = first_removed;
     }
 }
 
@@ -307,7 +312,7 @@ static int wal_full_error(const struct wal_writer *writer)
 /* Who may use the last room of a WAL that fills up: each kind leaves some to those below it. */
 enum wal_claim {
     WAL_CLAIM_ENTRIES, /* leave a whole segment */
-    WAL_CLAIM_STATE,   /* votes, new replicas: leave half of the last segment */
+    WAL_CLAIM_STATE,   /* votes, new replicas, what is carried: leave half of the last segment */
     WAL_CLAIM_FREEING, /* snapshots, cuts, drops: what makes room again */
 };
 
@@ -510,6 +515,79 @@ int64_t wal_add_log(struct wal_writer *writer, uint64_t replica_id, const struct
     return sequence;
 }
 
+/* Everything was repeated: what lies before its first repetition holds up nothing any more. */
+static void wal_carried(struct wal_writer *writer, struct wal_slot *slot)
+{
+    for (uint64_t g = writer->live_durable; g < slot->carry_generation; g++) {
+        *wal_highest(writer, wal_segment_of(g, writer->options.segments_count), slot) = 0;
+    }
+    slot->carry_next = 0;
+}
+
+/* One run of entries; 0, or an error. */
+static int wal_carry_run(struct wal_writer *writer, struct wal_slot *slot, const struct log *log)
+{
+    struct wal_buffer *buffer = wal_filling(writer);
+    size_t room = wal_room(writer);
+    uint64_t run_last = 0;
+    uint64_t *highest;
+    size_t bytes;
+    int error;
+
+    room = room > sizeof(struct wal_record) ? room - sizeof(struct wal_record) : 0;
+    bytes = wal_run_bytes(log, slot->carry_next, slot->last_index, room, &run_last);
+    if (bytes == 0) {
+        return -ENOBUFS;
+    }
+    error = wal_make_room(writer, sizeof(struct wal_record) + bytes, WAL_CLAIM_STATE);
+    if (error != 0) {
+        return error;
+    }
+    if (slot->carry_generation == 0) {
+        slot->carry_generation = buffer->generation;
+    }
+    memcpy(wal_put(buffer, WAL_RECORD_ENTRIES, WAL_FLAG_CARRIED, slot->state.replica_id,
+                   sizeof(struct wal_record) + bytes),
+           log_at(log, slot->carry_next), bytes);
+    highest = wal_highest(writer,
+                          wal_segment_of(buffer->generation, writer->options.segments_count), slot);
+    if (*highest < run_last) {
+        *highest = run_last;
+    }
+    slot->carry_next = run_last + 1;
+    return 0;
+}
+
+int64_t wal_carry(struct wal_writer *writer, uint64_t replica_id, const struct log *log)
+{
+    struct wal_slot *slot = wal_slot_find(writer, replica_id);
+    int error = 0;
+
+    if (slot == NULL) {
+        return -ENOENT;
+    }
+    if (log->last_index < slot->last_index || log->base.index > slot->state.base.index) {
+        return -EAGAIN;
+    }
+    if (slot->carry_next == 0) {
+        slot->carry_next = slot->state.base.index + 1;
+        slot->carry_generation = 0;
+    } else if (slot->carry_next <= slot->state.base.index) {
+        slot->carry_next = slot->state.base.index + 1;
+    }
+    while (slot->carry_next <= slot->last_index) {
+        error = wal_carry_run(writer, slot, log);
+        if (error != 0) {
+            return error;
+        }
+    }
+    if (slot->carry_generation != 0) {
+        wal_carried(writer, slot);
+    }
+    slot->carry_next = 0;
+    return 0;
+}
+
 int64_t wal_add_cut(struct wal_writer *writer, uint64_t replica_id, uint64_t first_index_removed)
 {
     struct wal_slot *slot = wal_slot_find(writer, replica_id);
@@ -597,6 +675,7 @@ int64_t wal_add_install(struct wal_writer *writer, uint64_t replica_id, const st
 
         wal_slot_lower(writer, slot, base->index + 1);
         slot->last_index = base->index;
+        slot->carry_next = 0;
     }
     return sequence;
 }

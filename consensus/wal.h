@@ -135,6 +135,15 @@ int64_t wal_add_log(struct wal_writer *writer, uint64_t replica_id, const struct
 /* The log now ends below first_index_removed. Before the entries that take their place. */
 int64_t wal_add_cut(struct wal_writer *writer, uint64_t replica_id, uint64_t first_index_removed);
 
+/* For a replica that wal_pressure() names and that no snapshot helps, because its entries are not
+ * known to be committed: writes them once more, so that the segments where they lie can be dropped.
+ * Without it one shard that has lost its majority would in the end stop all shards of its WAL.
+ * `log` holds what was added, up to the last entry added at least. One call adds what fits into a
+ * frame; 0 = everything was repeated (or there is nothing), else as the others: call it again at
+ * the next turn while there is pressure. Entries may be added and cut in between. -EAGAIN: not what
+ * was added lies in the log (a cut is still to be added). */
+int64_t wal_carry(struct wal_writer *writer, uint64_t replica_id, const struct log *log);
+
 /* A snapshot file that stands for the log up to `base` is durable (file and directory synced); the
  * entries above it stay. `configuration`: the newest at or below base. Also sets a new replica's
  * bootstrap configuration (base of index 0). */
@@ -248,7 +257,8 @@ enum wal_record_kind {
 
 struct wal_record_view {
     enum wal_record_kind kind;
-    bool head; /* STATE: repeats, at a segment's start, what earlier records said */
+    bool head;    /* STATE: repeats, at a segment's start, what earlier records said */
+    bool carried; /* ENTRIES: repeats entries that the log holds, see wal_carry() */
     uint64_t replica_id;
     uint64_t sequence; /* of its frame */
     union {

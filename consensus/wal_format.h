@@ -43,7 +43,10 @@ struct wal_record {
 };
 static_assert(sizeof(struct wal_record) == 16, "wal_record is 16 bytes");
 
-enum { WAL_FLAG_HEAD = 1 }; /* STATE: repeats what is known */
+enum {
+    WAL_FLAG_HEAD = 1,    /* STATE: repeats what is known */
+    WAL_FLAG_CARRIED = 2, /* ENTRIES: entries that are in the log already, once more */
+};
 
 struct wal_body_base { /* SNAPSHOT, INSTALL; the configuration follows, zero-filled to 8 */
     uint16_t configuration_bytes;

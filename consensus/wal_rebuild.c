@@ -134,6 +134,31 @@ static void wal_logs_entries(struct wal_rebuilt *known, const struct wal_record_
     }
 }
 
+/* Entries repeated by wal_carry(), the last of a series before older segments are dropped. If those
+ * are there still, it repeats what the log has; if they are gone, the log has not got it yet, and
+ * what followed it then stood behind a gap and comes again in this series. */
+static void wal_logs_carried(struct wal_rebuilt *known, const struct wal_record_view *record)
+{
+    bool gap = false;
+    size_t at = 0;
+
+    while (at < record->entries.length && !gap) {
+        const struct log_entry *entry = (const struct log_entry *)(record->entries.bytes + at);
+        const struct log_entry *held = log_at(known->log, entry->index);
+
+        at += log_entry_bytes(entry->payload_bytes);
+        if (entry->index <= known->replica.base.index) {
+            continue;
+        }
+        if (held != NULL) {
+            gap = held->checksum != entry->checksum;
+        } else {
+            gap = entry->index != known->log->last_index + 1 || !log_append_copy(known->log, entry);
+        }
+    }
+    known->incomplete = gap;
+}
+
 static int wal_logs_record(void *context, const struct wal_record_view *record)
 {
     struct wal_rebuild_pass *pass = context;
@@ -144,7 +169,11 @@ static int wal_logs_record(void *context, const struct wal_record_view *record)
     }
     switch (record->kind) {
     case WAL_RECORD_ENTRIES:
-        wal_logs_entries(known, record);
+        if (record->carried) {
+            wal_logs_carried(known, record);
+        } else {
+            wal_logs_entries(known, record);
+        }
         return 0;
     case WAL_RECORD_CUT:
         if (record->first_index_removed <= known->log->last_index + 1) {

@@ -363,9 +363,11 @@ static bool wal_view_record(struct wal_record_view *view, const struct wal_recor
 
     view->kind = (enum wal_record_kind)record->kind;
     view->head = (record->flags & WAL_FLAG_HEAD) != 0;
+    view->carried = (record->flags & WAL_FLAG_CARRIED) != 0;
     view->replica_id = record->replica_id;
-    if (record->replica_id == 0 || (record->flags & ~WAL_FLAG_HEAD) != 0 ||
-        (view->head && record->kind != WAL_RECORD_STATE)) {
+    if (record->replica_id == 0 || (record->flags & ~(WAL_FLAG_HEAD | WAL_FLAG_CARRIED)) != 0 ||
+        (view->head && record->kind != WAL_RECORD_STATE) ||
+        (view->carried && record->kind != WAL_RECORD_ENTRIES)) {
         return false;
     }
     switch (record->kind) {

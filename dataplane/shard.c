@@ -282,6 +282,17 @@ void shard_want_snapshot(struct shard *shard)
         shard->save_wanted = true;
 }
 
+void shard_relieve(struct shard *shard)
+{
+    bool saves = shard->applied > shard->saved_index || shard->save != SHARD_SAVE_NONE ||
+                 shard->persist.snapshot_sequence != 0;
+
+    if (saves)
+        shard_want_snapshot(shard);
+    else if (!shard->persist.cut_pending && !shard->install_sequence)
+        (void)wal_carry(shard->wal, shard->replica, &shard->log); /* again at the next turn */
+}
+
 /* ---- what others see ------------------------------------------------------------------------- */
 
 enum { SHARD_BOARD_INTERVAL_NS = 100 * 1000 * 1000 };

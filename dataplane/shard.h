@@ -255,8 +255,12 @@ uint64_t shard_deadline(const struct shard *shard, uint64_t now_ns);
 /* Stops leading and campaigning (shutdown, disk full). */
 void shard_step_down(struct shard *shard, uint64_t now_ns);
 
-/* The worker wants this shard to take a snapshot soon (WAL space). */
+/* A snapshot soon, if there is anything new. */
 void shard_want_snapshot(struct shard *shard);
+
+/* This shard's entries hold up the oldest segment of the WAL: it saves a snapshot, or, if that
+ * would not help, has them written once more. */
+void shard_relieve(struct shard *shard);
 
 /* ---- inside (shard_*.c) -----------------------------------------------------------------------
  */

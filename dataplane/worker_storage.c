@@ -78,7 +78,7 @@ bool worker_take_writes(struct worker *worker, uint64_t now_ns)
     return true;
 }
 
-/* Replicas whose entries keep the oldest segments from being recycled must save snapshots. */
+/* Replicas whose entries keep the oldest segments from being recycled do something about it. */
 static void relieve(struct worker *worker)
 {
     uint64_t replicas[16];
@@ -87,7 +87,7 @@ static void relieve(struct worker *worker)
     for (size_t i = 0; i < count; i++) {
         for (uint32_t k = 0; k < worker->shards_count; k++) {
             if (worker->shards[k].replica == replicas[i])
-                shard_want_snapshot(&worker->shards[k]);
+                shard_relieve(&worker->shards[k]);
         }
     }
 }

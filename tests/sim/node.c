@@ -394,7 +394,7 @@ static void relieve(struct sim_node *node, const struct wal_writer *wal)
     for (size_t i = 0; i < count && i < SIM_SHARDS_MAX; i++) {
         for (uint16_t s = 0; s < node->sim->shards; s++) {
             if (node->shards[s].replica == replicas[i])
-                shard_want_snapshot(&node->shards[s]);
+                shard_relieve(&node->shards[s]);
         }
     }
 }

@@ -50,6 +50,46 @@ Test(wal_full, a_full_wal_refuses_and_snapshots_free_it)
     expect_last(usage.frames);
 }
 
+/* Entries that no snapshot covers, because nobody knows that they are committed, hold up the oldest
+ * segment. Written once more they do not, however often the WAL comes round; and whenever power is
+ * lost, they are there. */
+Test(wal_full, what_is_carried_holds_up_nothing)
+{
+    uint64_t ids[WORLD_REPLICAS];
+    struct wal_usage usage;
+    uint32_t carried = 0;
+
+    world_add(&world, 0);
+    world_add(&world, 1);
+    world_flush(&world);
+    while (world.logs[0].last_index < 30) { /* more than a frame takes */
+        one_frame(0, 1, 7000);
+    }
+    for (int round = 0; round < 600; round++) {
+        if (wal_pressure(world.writer, ids, 1) == 1 && ids[0] == 1) {
+            int64_t result = wal_carry(world.writer, 1, &world.logs[0]);
+
+            cr_assert(result == 0 || result == -ENOBUFS, "%d", (int)result);
+            carried++;
+            world_flush(&world); /* the frame may be full of it */
+        }
+        if (round == 200) { /* in the middle of whatever it is at */
+            cr_assert_gt(world_cut(&world, 0, 20), 0);
+        }
+        if (round % 100 == 99) {
+            cr_assert_gt(world_entry(&world, 0, 2, 700), 0);
+        }
+        cr_assert_gt(world_entry(&world, 1, 1, 9000), 0, "round %d", round);
+        cr_assert_gt(world_snapshot(&world, 1, world.logs[1].last_index), 0);
+        world_flush(&world);
+        wal_usage(world.writer, &usage);
+        expect_last(usage.frames);
+    }
+    cr_assert_gt(usage.generation, 2 * WORLD_SEGMENTS);
+    cr_assert_gt(carried, 3);
+    cr_assert_eq(wal_carry(world.writer, 77, &world.logs[0]), -ENOENT);
+}
+
 /* A segment is not reused on the word of a frame that is still in flight. */
 Test(wal_full, segments_are_freed_by_durable_frames_only)
 {

@@ -22,6 +22,9 @@ static int64_t power_event(struct world *world, bool rare)
     if (state->replica.replica_id == 0) {
         return world_add(world, i);
     }
+    if (world_random(world) % (rare ? 8 : 24) == 0) { /* changes nothing, at any time */
+        return wal_carry(world->writer, state->replica.replica_id, log);
+    }
     if (roll < 60) {
         uint64_t term =
             state->replica.hard.term > log->last_term ? state->replica.hard.term : log->last_term;
