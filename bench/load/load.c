@@ -121,7 +121,7 @@ struct load *load_open(const struct load_options *options, char *error, size_t e
     load->scenario = scenario;
     load->class = options->class;
     load->draws.state = options->seed;
-    (void)snprintf(load->held_group, sizeof load->held_group, "%s/held", scenario->group);
+    (void)snprintf(load->held_group, sizeof load->held_group, "%s/h", scenario->group);
     if (scenario->pick == PICK_ZIPF)
         zipf_init(&load->zipf, scenario->names, scenario->zipf_exponent);
     if (scenario->rate > 0)
@@ -291,10 +291,10 @@ static bool fill(struct load *load, char *error, size_t error_bytes)
         [TARGET_OK] = "no answer came",
         [TARGET_BUSY] = "one was busy",
         [TARGET_TIMED_OUT] = "one was waited for in vain",
-        [TARGET_LOST] = "one was lost at once",
+        [TARGET_LOST] = "one was granted so late that its TTL had passed: raise ttl-ms",
         [TARGET_UNREACHABLE] = "the servers could not be reached",
         [TARGET_REFUSED] = ("the servers refused one: raise their limits (belayd: limits.leases, "
-                            "limits.sessions) or ask for fewer"),
+                            "limits.sessions, limits.long_names) or ask for fewer"),
     };
     uint64_t begun_ns = load_now_ns();
 
