@@ -199,14 +199,15 @@ def hand_overs(results, directory):
 
 
 def failover(results, directory):
-    systems = [system for system in figures.SYSTEMS if "kill" in results["timeline"].get(system, {})]
+    timelines = results["timeline"]
+    systems = [system for system in figures.SYSTEMS if "kill" in timelines.get(system, {})]
     plot = Plot(results, "Locks granted around the moment the leader is lost",
-                "Open loop, 500 acquires per second of names that the lost leader's group serves; "
+                "Open loop, 200 acquires per second of names that the lost leader's group serves; "
                 "its process is killed (kill -9) at 0 s. Grants per 10 ms of the first run. What "
                 "was asked for meanwhile is granted afterwards: the peak after the gap.",
                 rows=max(1, len(systems)))
     for axis, system in zip(plot.axes, systems):
-        line = results["timeline"][system]["kill"]
+        line = timelines[system]["kill"]
         x = [(i * line["span_ms"] - line["at_ms"]) / 1000 for i in range(len(line["grants"]))]
         axis.fill_between(x, line["grants"], step="post", color=STYLES[system][0], linewidth=0)
         axis.axvline(0, color="#000000", linewidth=1)
