@@ -397,7 +397,8 @@ static void run(struct load *load)
 static void drain(struct load *load)
 {
     uint64_t now_ns = load_now_ns();
-    uint64_t end_ns = now_ns + DRAIN_S * SECOND_NS;
+    uint32_t drain_ms = load->options.drain_ms;
+    uint64_t end_ns = now_ns + (drain_ms > 0 ? drain_ms * MS_NS : DRAIN_S * SECOND_NS);
 
     load->phase = PHASE_DRAIN;
     for (; now_ns < end_ns && pairs_under_way(load) > 0; now_ns = load_now_ns())
