@@ -26,3 +26,11 @@ if(BELAY_BENCH)
     ring.4k.writes_s ring.64k.writes_s)
   belay_raw_check(tables "--keys 20000" index.hit_ns index.miss_ns index.remove_insert_ns)
 endif()
+
+# The plan of script/bench can be told without running anything, and a wrong word is refused.
+add_test(NAME bench.plan COMMAND ${PROJECT_SOURCE_DIR}/script/bench --list --quick --only belay)
+set_tests_properties(bench.plan PROPERTIES LABELS unit TIMEOUT 60
+  PASS_REGULAR_EXPRESSION "belay-memory, hot 1000\n.*the leader is lost .kill., 3 times")
+add_test(NAME bench.plan_wrong COMMAND ${PROJECT_SOURCE_DIR}/script/bench --only nobody)
+set_tests_properties(bench.plan_wrong PROPERTIES LABELS unit TIMEOUT 60
+  PASS_REGULAR_EXPRESSION "--only: belay, etcd, zookeeper, redis or raw, not 'nobody'")
