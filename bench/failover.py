@@ -124,7 +124,8 @@ def words_of(options, cluster, node, looked):
             # More clients than would ask during any outage: those that hang on the lost node, or
             # on what it had been told, must not keep others from asking the next one.
             "--scenario", "failover", "--clients", "1000", "--held", "100", "--rate", "400",
-            "--spacing", "fixed", "--warm-up", "1", "--seconds", str(options.seconds), "--quiet", "-o", "json",
+            "--spacing", "fixed", "--warm-up", "1", "--seconds", str(options.seconds), "--quiet",
+            "-o", "json",
             "--at", f"{LOOK_S}s", f"{look} > {shlex.quote(looked)}",
             "--at", f"{AT_S}s", command(cluster, node, options.failure)]
 

@@ -405,7 +405,8 @@ def machine():
             "kernel": f"{platform.system()} {platform.release()}", "disk": given("DISK"),
             "Belay": given("BELAY"),
             "etcd": version(["etcd", "--version"], r"etcd Version: (\S+)"),
-            "ZooKeeper": version(["dpkg-query", "-W", "-f", "${Version}", "zookeeper"], r"^([^-]+)"),
+            "ZooKeeper": version(["dpkg-query", "-W", "-f", "${Version}", "zookeeper"],
+                                 r"^([^-]+)"),
             "Redis": version([redis, "--version"], r"v=(\S+)"),
             "missing": [text for text in given("MISSING").split("\n") if text],
             "notes": [text for text in given("NOTES").split("\n") if text]}
