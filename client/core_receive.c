@@ -80,6 +80,13 @@ static bool is_being_given_up(const struct core *core, uint32_t at,
     return false;
 }
 
+/* The request becomes a release of what it was granted. */
+static void grant_return(struct core *core, uint32_t at, const struct wire_granted *granted)
+{
+    core->requests[at].given_up_token = granted->token;
+    lock_return(core, at, &granted->lease);
+}
+
 /* The lease goes back, whoever gave it up, and the acquire is made anew: were it only asked again,
  * it might hear of a lease that nobody here holds and that lives as long as the session. */
 static void acquire_anew(struct core *core, uint32_t at, const struct wire_granted *granted)
@@ -88,6 +95,7 @@ static void acquire_anew(struct core *core, uint32_t at, const struct wire_grant
 
     if (!lease_return(core, request->session, request->key_tag, request->bound, &granted->lease,
                       granted->token)) {
+        core->requests[at].given_up_token = granted->token;
         request_lost(core, at, &granted->lease);
         return;
     }
@@ -130,7 +138,7 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
         if (known) /* a reentrant one: the lease is another acquire's */
             request_finish(core, at, BELAY_CANCELLED, NULL, NO_SLOT, false);
         else
-            lock_return(core, at, &granted->lease);
+            grant_return(core, at, granted);
         return;
     }
     if (known && core->locks[held].mode != request->mode) {
@@ -145,6 +153,7 @@ static void acquire_granted(struct core *core, uint32_t at, const struct wire_gr
         return;
     }
     if (grant_is_over(core, at, granted) && !known) {
+        core->requests[at].given_up_token = granted->token;
         request_lost(core, at, &granted->lease);
         return;
     }
