@@ -87,12 +87,14 @@ class Plot:
         axis.set_axisbelow(True)
 
     def save(self, directory, name):
+        top = 0.99  # the title is reckoned in
         if self.labelled:
             order = [s for s in STYLES if s in self.labelled]
-            self.axes[-1].legend([self.labelled[s] for s in order],
-                                 [figures.SYSTEMS[s] for s in order], fontsize=9, loc="best",
-                                 framealpha=0.9)
-        self.figure.tight_layout(rect=(0.01, self.bottom, 0.99, 0.97))
+            self.figure.legend([self.labelled[s] for s in order],
+                               [figures.SYSTEMS[s] for s in order], fontsize=9, ncol=3,
+                               loc="upper left", bbox_to_anchor=(0.06, 0.95), frameon=False)
+            top -= 0.03 * ((len(order) + 2) // 3)
+        self.figure.tight_layout(rect=(0.01, self.bottom, 0.99, top), w_pad=0.5)
         for kind in ("svg", "png"):
             self.figure.savefig(os.path.join(directory, f"{name}.{kind}"), dpi=130)
         pyplot.close(self.figure)
@@ -146,10 +148,10 @@ def tail(fraction):
 def distribution(axis, plot, system, points):
     x, y = [], []
     for latency_us, fraction in points:
-        if fraction <= 0.9999:
+        if 0.1 <= fraction <= 0.9999:
             x.append(tail(fraction))
             y.append(latency_us)
-    plot.line(axis, system, x, y, markevery=(0, 5))
+    plot.line(axis, system, x, y, markevery=(4, 5))
 
 
 def latency_distribution(results, directory):
@@ -169,8 +171,8 @@ def latency_distribution(results, directory):
         axis.set_title(f"half of {figures.SYSTEMS[peer].split(',')[0]}'s most{rate}", fontsize=10)
         plot.scales(axis, ("part of the requests", "log"),
                     ("latency of acquire, microseconds", "log"))
-        axis.set_xticks([1, 2, 10, 100, 1000, 10000])
-        axis.set_xticklabels(["0", "50 %", "90 %", "99 %", "99.9 %", "99.99 %"], fontsize=8)
+        axis.set_xticks([2, 10, 100, 1000, 10000])
+        axis.set_xticklabels(["50 %", "90 %", "99 %", "99.9 %", "99.99 %"], fontsize=8)
         axis.xaxis.set_minor_locator(NullLocator())
         if axis is not plot.axes[0]:
             axis.set_ylabel("")
@@ -199,14 +201,15 @@ def hand_overs(results, directory):
 
 
 def failover(results, directory):
-    systems = [system for system in figures.SYSTEMS if "kill" in results["timeline"].get(system, {})]
+    timelines = results["timeline"]
+    systems = [system for system in figures.SYSTEMS if "kill" in timelines.get(system, {})]
     plot = Plot(results, "Locks granted around the moment the leader is lost",
-                "Open loop, 500 acquires per second of names that the lost leader's group serves; "
+                "Open loop, 200 acquires per second of names that the lost leader's group serves; "
                 "its process is killed (kill -9) at 0 s. Grants per 10 ms of the first run. What "
                 "was asked for meanwhile is granted afterwards: the peak after the gap.",
                 rows=max(1, len(systems)))
     for axis, system in zip(plot.axes, systems):
-        line = results["timeline"][system]["kill"]
+        line = timelines[system]["kill"]
         x = [(i * line["span_ms"] - line["at_ms"]) / 1000 for i in range(len(line["grants"]))]
         axis.fill_between(x, line["grants"], step="post", color=STYLES[system][0], linewidth=0)
         axis.axvline(0, color="#000000", linewidth=1)

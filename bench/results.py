@@ -49,8 +49,8 @@ def load_figures(run):
     figures = {"pairs_s": run["grants_per_s"], "p50_us": latency["p50"], "p90_us": latency["p90"],
                "p99_us": latency["p99"], "max_us": latency["max"],
                "fairness": run["grants_per_client"]["jain"]}
-    for happening in run["happenings"]:
-        figures["gap_ms"] = happening["longest_without_grant"]["ms"]
+    if run["happenings"]:
+        figures["gap_ms"] = run["happenings"][-1]["longest_without_grant"]["ms"]
     return figures
 
 
@@ -83,7 +83,7 @@ def collect(directory):
         if cell == "failover":
             results["timeline"].setdefault(system, {}).setdefault(at, {
                 "span_ms": run["timeline"]["span_ms"], "grants": run["timeline"]["grants"],
-                "at_ms": run["happenings"][0]["at_s"] * 1000})
+                "at_ms": run["happenings"][-1]["at_s"] * 1000})
     return results
 
 
@@ -405,7 +405,8 @@ def machine():
             "kernel": f"{platform.system()} {platform.release()}", "disk": given("DISK"),
             "Belay": given("BELAY"),
             "etcd": version(["etcd", "--version"], r"etcd Version: (\S+)"),
-            "ZooKeeper": version(["dpkg-query", "-W", "-f", "${Version}", "zookeeper"], r"^([^-]+)"),
+            "ZooKeeper": version(["dpkg-query", "-W", "-f", "${Version}", "zookeeper"],
+                                 r"^([^-]+)"),
             "Redis": version([redis, "--version"], r"v=(\S+)"),
             "missing": [text for text in given("MISSING").split("\n") if text],
             "notes": [text for text in given("NOTES").split("\n") if text]}

@@ -155,6 +155,7 @@ struct core_request *request_get(struct core *core, core_ref ref)
 static void doubt_others(struct core *core, const struct core_request *ended)
 {
     bool cancelled = ended->op == WIRE_OP_ACQUIRE && ended->phase != PHASE_ASK;
+    uint64_t token = cancelled ? 0 : ended->given_up_token; /* an acquire's is of others' leases */
 
     if (!core->reentrant_asked ||
         (ended->op != WIRE_OP_RELEASE && ended->op != WIRE_OP_CONVERT && !cancelled))
@@ -166,9 +167,9 @@ static void doubt_others(struct core *core, const struct core_request *ended)
             request->phase != PHASE_ASK || request->session != ended->session ||
             request->key_tag != ended->key_tag || request->number == 0)
             continue;
-        if (ended->given_up_token > request->given_up_token)
-            request->given_up_token = ended->given_up_token;
-        if (ended->given_up_token == 0 && ((request->flags | ended->flags) & WIRE_REENTRANT) != 0)
+        if (token > request->given_up_token)
+            request->given_up_token = token;
+        if (token == 0 && ((request->flags | ended->flags) & WIRE_REENTRANT) != 0)
             request->doubtful = true;
     }
 }

@@ -46,43 +46,6 @@ struct wal_writer {
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
-uint32_t wal_frame_bytes_min(uint32_t replicas_max, uint32_t block_bytes)
-{
-    uint64_t bytes = sizeof(struct wal_frame) + (uint64_t)replicas_max * WAL_STATE_BYTES_MAX +
-                     sizeof(struct wal_record) + WAL_ENTRY_BYTES_MAX;
-
-    return (uint32_t)wal_pad_block(bytes, block_bytes);
-}
-
-const char *wal_options_check(const struct wal_options *options)
-{
-    uint32_t block = options->block_bytes;
-
-    if (options->identity == 0) {
-        return "identity must not be 0";
-    }
-    if (block < WAL_BLOCK_BYTES || block > 65536 || (block & (block - 1)) != 0) {
-        return "block_bytes must be a power of two from 4096 to 65536";
-    }
-    if (options->replicas_max == 0 || options->replicas_max > WAL_REPLICAS_MAX) {
-        return "replicas_max must be 1 to 2048";
-    }
-    if (options->segments_count < WAL_SEGMENTS_MIN || options->segments_count > WAL_SEGMENTS_MAX) {
-        return "segments_count must be 3 to 256";
-    }
-    if (options->frame_bytes_max % block != 0 || options->frame_bytes_max > WAL_FRAME_BYTES_LIMIT ||
-        options->frame_bytes_max < wal_frame_bytes_min(options->replicas_max, block)) {
-        return "frame_bytes_max must be a multiple of block_bytes, at most 1 MiB, and hold every "
-               "replica's state and the longest entry";
-    }
-    if (options->segment_bytes % block != 0 ||
-        options->segment_bytes < 2 * (uint64_t)options->frame_bytes_max ||
-        options->segment_bytes > UINT64_C(1) << 40) {
-        return "segment_bytes must be a multiple of block_bytes, from two frames to 1 TiB";
-    }
-    return NULL;
-}
-
 static size_t wal_align64(size_t bytes)
 {
     return (bytes + 63u) & ~(size_t)63u;

@@ -121,6 +121,7 @@ struct load *load_open(const struct load_options *options, char *error, size_t e
     load->scenario = scenario;
     load->class = options->class;
     load->draws.state = options->seed;
+    (void)snprintf(load->held_group, sizeof load->held_group, "%s/h", scenario->group);
     if (scenario->pick == PICK_ZIPF)
         zipf_init(&load->zipf, scenario->names, scenario->zipf_exponent);
     if (scenario->rate > 0)
@@ -290,10 +291,10 @@ static bool fill(struct load *load, char *error, size_t error_bytes)
         [TARGET_OK] = "no answer came",
         [TARGET_BUSY] = "one was busy",
         [TARGET_TIMED_OUT] = "one was waited for in vain",
-        [TARGET_LOST] = "one was lost at once",
+        [TARGET_LOST] = "one was granted so late that its TTL had passed: raise ttl-ms",
         [TARGET_UNREACHABLE] = "the servers could not be reached",
-        [TARGET_REFUSED] = "the servers refused one: raise their limits (belayd: limits.leases, "
-                           "limits.sessions) or ask for fewer",
+        [TARGET_REFUSED] = ("the servers refused one: raise their limits (belayd: limits.leases, "
+                            "limits.sessions, limits.long_names) or ask for fewer"),
     };
     uint64_t begun_ns = load_now_ns();
 
@@ -396,7 +397,8 @@ static void run(struct load *load)
 static void drain(struct load *load)
 {
     uint64_t now_ns = load_now_ns();
-    uint64_t end_ns = now_ns + DRAIN_S * SECOND_NS;
+    uint32_t drain_ms = load->options.drain_ms;
+    uint64_t end_ns = now_ns + (drain_ms > 0 ? drain_ms * MS_NS : DRAIN_S * SECOND_NS);
 
     load->phase = PHASE_DRAIN;
     for (; now_ns < end_ns && pairs_under_way(load) > 0; now_ns = load_now_ns())

@@ -31,7 +31,8 @@ struct load_options {
     const struct scenario *scenario; /* settled; outlives the load */
     struct happenings *happenings;   /* of the caller; NULL = none */
     uint64_t seed;
-    bool progress; /* a live line on standard error */
+    uint32_t drain_ms; /* how long to wait at the end for what is under way; 0 = 10 s */
+    bool progress;     /* a live line on standard error */
 };
 
 /* What was to begin in the measured window. */

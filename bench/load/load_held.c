@@ -13,7 +13,7 @@ static uint32_t held_client(const struct load *load, uint64_t index)
 
 size_t held_name(const struct load *load, uint64_t index, char text[NAME_TEXT_BYTES])
 {
-    return name_write(text, "held", (enum name_braces)load->scenario->braces,
+    return name_write(text, load->held_group, (enum name_braces)load->scenario->braces,
                       held_client(load, index), index);
 }
 

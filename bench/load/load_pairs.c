@@ -128,8 +128,8 @@ static size_t name_of(const struct load *load, const struct op *op, char text[NA
 {
     if (op->of_held)
         return held_name(load, op->name, text);
-    return name_write(text, "bench", (enum name_braces)load->scenario->braces, client_of(load, op),
-                      op->name);
+    return name_write(text, load->scenario->group, (enum name_braces)load->scenario->braces,
+                      client_of(load, op), op->name);
 }
 
 static bool begin_acquire(struct load *load, struct op *op)

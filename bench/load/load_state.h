@@ -78,7 +78,8 @@ struct load {
     uint64_t arrivals_ns;
 
     struct held *held;
-    uint64_t held_next; /* to be acquired, renewed or released next */
+    char held_group[NAME_GROUP_BYTES]; /* what their names begin with */
+    uint64_t held_next;                /* to be acquired, renewed or released next */
     uint64_t held_under_way;
     uint64_t held_ended;    /* of the present phase */
     uint64_t held_failures; /* while filling */

@@ -252,8 +252,12 @@ int main(int argc, char **argv)
     /* A wait ends when it is to end: the default slack of 50 us is many arrivals. */
     (void)prctl(PR_SET_TIMERSLACK, 1);
     load = load_open(&options, error, sizeof error);
-    if (!load || !load_run(load, error, sizeof error))
+    if (!load)
         die(EXIT_IMPOSSIBLE, "%s", error);
+    if (!load_run(load, error, sizeof error)) {
+        load_close(load); /* gives up what it holds: the next run would meet it */
+        die(EXIT_IMPOSSIBLE, "%s", error);
+    }
     report = (struct report){.target = options.class->name,
                              .endpoints = endpoints,
                              .scenario_name = run.scenario_name,

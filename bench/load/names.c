@@ -109,7 +109,7 @@ size_t name_write(char text[NAME_TEXT_BYTES], const char *group, enum name_brace
     size_t length = strlen(group);
     char *at = text;
 
-    assert(length <= 8);
+    assert(length < NAME_GROUP_BYTES);
     memcpy(at, group, length);
     at += length;
     *at++ = '/';

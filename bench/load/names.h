@@ -38,7 +38,7 @@ struct zipf {
 void zipf_init(struct zipf *zipf, uint64_t count, double exponent);
 uint64_t zipf_draw(const struct zipf *zipf, struct draws *draws);
 
-enum { NAME_TEXT_BYTES = 64 };
+enum { NAME_TEXT_BYTES = 80, NAME_GROUP_BYTES = 24 };
 
 /* What is in braces decides which locks lie in one shard. */
 enum name_braces {
@@ -47,7 +47,8 @@ enum name_braces {
     BRACES_ALL,    /* "bench/{all}/17" */
 };
 
-/* Writes "group/..." and a zero byte; returns the length. `group` is at most 8 bytes. */
+/* Writes "group/..." and a zero byte; returns the length. `group` is shorter than
+ * NAME_GROUP_BYTES. */
 size_t name_write(char text[NAME_TEXT_BYTES], const char *group, enum name_braces braces,
                   uint32_t client, uint64_t number);
 

@@ -12,6 +12,7 @@
 
 enum kind {
     KIND_TEXT,
+    KIND_GROUP,
     KIND_COUNT,   /* uint32_t, least .. most */
     KIND_LARGE,   /* uint64_t, least .. most */
     KIND_SECONDS, /* decimal seconds, kept as uint32_t ms */
@@ -40,6 +41,7 @@ static const char *const switch_words[] = {"no", "yes", NULL};
 
 static const struct key keys[] = {
     {"what", "one line of text", NULL, AT(what), 0, 0, KIND_TEXT},
+    {"group", "1 to 16 letters, digits or -", NULL, AT(group), 0, 0, KIND_GROUP},
     {"work", "pairs, renewals or queries", work_words, AT(work), 0, 0, KIND_WORD},
     {"rate", "commands per second, 0 (closed loop) to 100000000", NULL, AT(rate), 0, 100000000,
      KIND_COUNT},
@@ -70,6 +72,7 @@ static_assert((int)KEYS <= (int)SCENARIO_KEYS_MAX, "`given` has a bit for each")
 void scenario_init(struct scenario *scenario)
 {
     *scenario = (struct scenario){
+        .group = "bench",
         .seconds = 10,
         .warm_up_ms = 2000,
         .clients = 64,
@@ -139,6 +142,17 @@ static bool read_text(char *to, const char *text)
     return true;
 }
 
+static bool read_group(char *to, const char *text)
+{
+    size_t length = strlen(text);
+
+    if (length == 0 || length >= SCENARIO_GROUP_BYTES ||
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != length)
+        return false;
+    memcpy(to, text, length + 1);
+    return true;
+}
+
 static bool read_value(struct scenario *scenario, const struct key *key, const char *text)
 {
     void *field = (char *)scenario + key->offset;
@@ -149,6 +163,8 @@ static bool read_value(struct scenario *scenario, const struct key *key, const c
     switch (key->kind) {
     case KIND_TEXT:
         return read_text(field, text);
+    case KIND_GROUP:
+        return read_group(field, text);
     case KIND_WAIT:
         if (strcmp(text, "forever") == 0) {
             *(uint32_t *)field = SCENARIO_WAIT_FOREVER;
@@ -355,6 +371,7 @@ void scenario_value(const struct scenario *scenario, unsigned i, char *text, siz
     assert(i < KEYS);
     switch (key->kind) {
     case KIND_TEXT:
+    case KIND_GROUP:
         (void)snprintf(text, bytes, "%s", (const char *)field);
         return;
     case KIND_LARGE:

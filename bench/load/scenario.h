@@ -22,6 +22,7 @@
 enum {
     SCENARIO_FILE_BYTES_MAX = 65536,
     SCENARIO_WHAT_BYTES = 160,
+    SCENARIO_GROUP_BYTES = 17,
     SCENARIO_ERROR_BYTES = 512,
     SCENARIO_KEYS_MAX = 32,
 };
@@ -44,7 +45,8 @@ enum scenario_spacing { SPACING_POISSON, SPACING_FIXED };
 
 struct scenario {
     char what[SCENARIO_WHAT_BYTES];
-    uint32_t work;    /* enum scenario_work */
+    char group[SCENARIO_GROUP_BYTES]; /* all names begin with it */
+    uint32_t work;                    /* enum scenario_work */
     uint32_t rate;    /* commands per second, an acquire and its release are two; 0 = closed loop */
     uint32_t spacing; /* enum scenario_spacing, of the arrivals of an open loop */
     uint32_t seconds; /* that are measured */

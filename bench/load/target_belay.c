@@ -56,6 +56,7 @@ struct target {
     void *memory;
     size_t memory_bytes;
     int descriptor;
+    bool refusal_shown;
     uint32_t under_way; /* commands begun whose completion has not been given */
     struct told *told;  /* ring; commands and held locks together never exceed it */
     uint32_t told_mask;
@@ -193,6 +194,20 @@ static enum target_op op_of(uint8_t op)
     }
 }
 
+/* The first one, with what a count of refusals cannot tell. */
+static void show_refusal(struct target *target, const struct core_completion *completion)
+{
+    if (target->refusal_shown)
+        return;
+    target->refusal_shown = true;
+    if (completion->status == BELAY_OVER_LIMIT && completion->limit > 0)
+        fprintf(stderr, "belay: a command was refused: %s, the limit is %llu\n",
+                wire_what_text(completion->what), (unsigned long long)completion->limit);
+    else
+        fprintf(stderr, "belay: a command was refused with status %d, %s (include/belay/belay.h)\n",
+                (int)completion->status, wire_what_text(completion->what));
+}
+
 static void on_complete(void *context, const struct core_completion *completion)
 {
     struct target *target = context;
@@ -202,6 +217,8 @@ static void on_complete(void *context, const struct core_completion *completion)
     *told = (struct told){.completion = {.tag = completion->user,
                                          .op = op_of(completion->op),
                                          .status = status_of(completion->status)}};
+    if (told->completion.status == TARGET_REFUSED)
+        show_refusal(target, completion);
     if (completion->status != BELAY_OK)
         return;
     if (completion->op == WIRE_OP_ACQUIRE) {

@@ -41,7 +41,9 @@ static uint64_t handle_of(const struct target *target, uint32_t lock)
 
 static bool is_outage(int code)
 {
-    return code == ETCD_UNAVAILABLE || code == ETCD_DEADLINE_EXCEEDED;
+    /* The lock service passes on whatever stopped it, a change of leaders too, as "unknown". */
+    return code == ETCD_UNAVAILABLE || code == ETCD_DEADLINE_EXCEEDED || code == ETCD_CANCELLED ||
+           code == ETCD_UNKNOWN || code == ETCD_INTERNAL;
 }
 
 /* ---- the end of a lock --------------------------------------------------------------------- */
@@ -135,7 +137,7 @@ static void txn_failed(struct target *target, uint32_t lock, const struct etcd_a
 {
     struct etcd_lock *l = &target->locks[lock];
 
-    if (answer->code == ETCD_NOT_FOUND) { /* "requested lease not found" */
+    if (answer->code == ETCD_NOT_FOUND || strstr(answer->details, "lease not found")) {
         int64_t lease = l->lease;
         uint32_t client = l->client;
 

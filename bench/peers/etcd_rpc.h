@@ -18,7 +18,15 @@ struct etcd_rpc;
 struct etcd_stream;
 
 /* gRPC status codes that are looked at (grpc/status.h; the numbers are the protocol's). */
-enum { ETCD_OK = 0, ETCD_DEADLINE_EXCEEDED = 4, ETCD_NOT_FOUND = 5, ETCD_UNAVAILABLE = 14 };
+enum {
+    ETCD_OK = 0,
+    ETCD_CANCELLED = 1,
+    ETCD_UNKNOWN = 2,
+    ETCD_DEADLINE_EXCEEDED = 4,
+    ETCD_NOT_FOUND = 5,
+    ETCD_INTERNAL = 13,
+    ETCD_UNAVAILABLE = 14,
+};
 
 struct etcd_answer {
     int code;            /* gRPC status */

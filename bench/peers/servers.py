@@ -7,7 +7,7 @@
     servers.py start --system redis --directory DIR          three nodes that know nothing of each
                                                              other, an fsync before every answer
     servers.py start --system redis --directory DIR --memory ... that write nothing to disk
-    servers.py status --directory DIR                        who still runs
+    servers.py status --directory DIR                        who still runs, and who leads
     servers.py stop --directory DIR [--node N]               all, or one; the data stay
 
 What is not said here is each system's default; etcd and ZooKeeper sync to disk before they answer.
@@ -109,10 +109,16 @@ class Etcd:
                 "--quota-backend-bytes", str(8 << 30)]
 
     def ready(self, node):
-        url = f"http://{LOOPBACK}:{self.servers.port(node)}/health"
+        return json.loads(self.get(node, "health")).get("health") == "true"
+
+    def leads(self, node):
+        return "\netcd_server_is_leader 1\n" in self.get(node, "metrics")
+
+    def get(self, node, what):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        url = f"http://{LOOPBACK}:{self.servers.port(node)}/{what}"
         with opener.open(url, timeout=1.0) as answer:
-            return json.load(answer).get("health") == "true"
+            return answer.read().decode("utf-8", "replace")
 
 
 class ZooKeeper:
@@ -137,8 +143,11 @@ class ZooKeeper:
         with open(path, "w", encoding="ascii") as file:
             file.write("\n".join(lines) + "\n")
         jars = ":".join(f"/usr/share/java/{jar}.jar" for jar in JARS)
-        return [program("java"), "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", jars,
-                "org.apache.zookeeper.server.quorum.QuorumPeerMain", path]
+        return [program("java"), "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                "-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path]
+
+    def leads(self, node):
+        return "Mode: leader" in ask(self.servers.port(node), b"srvr\n")
 
     def ready(self, node):
         return "Mode: " in ask(self.servers.port(node), b"srvr\n")
@@ -157,6 +166,9 @@ class Redis:
 
     def ready(self, node):
         return ask(self.servers.port(node), b"PING\r\n").startswith("+PONG")
+
+    def leads(self, node):
+        return False  # they know nothing of each other
 
 
 KINDS = {"etcd": Etcd, "zookeeper": ZooKeeper, "redis": Redis}
@@ -206,6 +218,16 @@ class Servers:
 
     def endpoints(self):
         return ",".join(self.endpoint(node) for node in self.numbers())
+
+    def leader(self):
+        """The node that leads, None if nobody says so."""
+        for node in self.numbers():
+            try:
+                if self.kind.leads(node):
+                    return node
+            except OSError:
+                pass  # it is down, or hangs
+        return None
 
     def running(self, node):
         pid, since = self.processes.get(node, (0, None))
@@ -284,11 +306,11 @@ class Servers:
         """As a system test's runner calls it."""
         self.stop(kill=True)
 
-    def log_tail(self, node, lines=20):
+    def log_tail(self, node, lines=8):
         try:
             path = os.path.join(self.directory, f"node{node}", "log")
             with open(path, encoding="utf-8", errors="replace") as file:
-                return "".join(file.readlines()[-lines:])
+                return "".join(line[:240].rstrip() + "\n" for line in file.readlines()[-lines:])
         except OSError:
             return "(no log)\n"
 
@@ -323,8 +345,10 @@ def main():
             print(servers.start().endpoints())
         elif options.action == "status":
             servers = Servers.load(options.directory)
+            leader = servers.leader()
             for node in servers.numbers():
-                print(node, servers.endpoint(node), "runs" if servers.running(node) else "ended")
+                print(node, servers.endpoint(node), "runs" if servers.running(node) else "ended",
+                      "leads" if node == leader else "")
         else:
             servers = Servers.load(options.directory)
             if options.node:

@@ -21,7 +21,8 @@
 
 #include "bench/peers/zookeeper_state.h"
 
-enum { READS_MAX = 50 };
+/* After an outage, until a command is given up: Curator's and kazoo's recipes try again as well. */
+enum { FAILURES_MAX = 30 };
 
 #define ROOT ZOOKEEPER_ROOT
 
@@ -124,10 +125,64 @@ static void create_node(struct lock *lock);
 
 static void create_failed(struct lock *lock, int code)
 {
-    if (is_outage(code))
-        finish_unsure(lock, TARGET_ACQUIRE, TARGET_UNREACHABLE);
-    else
+    if (!is_outage(code))
         finish(lock, TARGET_ACQUIRE, is_over(code) ? TARGET_LOST : TARGET_REFUSED);
+    else if (lock->timed_out)
+        finish_unsure(lock, TARGET_ACQUIRE, TARGET_TIMED_OUT);
+    else if (++lock->failures < FAILURES_MAX)
+        again(lock, LOCK_CREATE_AGAIN);
+    else
+        finish_unsure(lock, TARGET_ACQUIRE, TARGET_UNREACHABLE);
+}
+
+/* The child whose name begins with our number; NULL: there is none. */
+static const char *own_child(const struct lock *lock, const struct String_vector *children)
+{
+    for (int32_t i = 0; i < children->count; i++) {
+        if (strncmp(children->data[i], lock->node, NUMBER_BYTES) == 0)
+            return children->data[i];
+    }
+    return NULL;
+}
+
+static void found_examined(int code, const struct Stat *stat, const void *data)
+{
+    struct lock *lock = (struct lock *)data;
+
+    if (code != ZOK) {
+        create_failed(lock, code);
+        return;
+    }
+    lock->czxid = stat->czxid;
+    read_children(lock);
+}
+
+static void created_before(int code, const struct String_vector *children, const void *data)
+{
+    struct lock *lock = (struct lock *)data;
+    char path[PARENT_BYTES + NODE_BYTES];
+    const char *node = code == ZOK ? own_child(lock, children) : NULL;
+
+    if (code == ZNONODE || (code == ZOK && !node)) {
+        create_node(lock);
+        return;
+    }
+    if (code == ZOK) {
+        snprintf(lock->node, sizeof(lock->node), "%s", node);
+        snprintf(path, sizeof(path), "%s/%s", lock->parent, node);
+        code = zoo_aexists(handle_of(lock), path, 0, found_examined, lock);
+    }
+    if (code != ZOK)
+        create_failed(lock, code);
+}
+
+/* The answer to our creation was lost: is the node there? */
+static void create_again(struct lock *lock)
+{
+    lock->state = LOCK_CREATE;
+    int code = zoo_aget_children(handle_of(lock), lock->parent, 0, created_before, lock);
+    if (code != ZOK)
+        create_failed(lock, code);
 }
 
 static void parent_created(int code, const char *path, const void *data)
@@ -211,7 +266,7 @@ static void read_failed(struct lock *lock, int code)
         finish(lock, TARGET_ACQUIRE, TARGET_LOST);
     else if (lock->timed_out)
         delete_node(lock, TARGET_ACQUIRE, TARGET_TIMED_OUT);
-    else if (is_outage(code) && ++lock->reads_failed < READS_MAX)
+    else if (is_outage(code) && ++lock->failures < FAILURES_MAX)
         again(lock, LOCK_READ_AGAIN);
     else
         delete_node(lock, TARGET_ACQUIRE, TARGET_UNREACHABLE);
@@ -244,7 +299,7 @@ static void watch_set(int code, const char *value, int value_bytes, const struct
     } else if (lock->timed_out) {
         delete_node(lock, TARGET_ACQUIRE, TARGET_TIMED_OUT);
     } else {
-        lock->reads_failed = 0;
+        lock->failures = 0;
         lock->state = LOCK_WATCH;
         if (lock->wait_until_ns != PEER_NEVER_NS)
             peer_timer_set(&lock->target->timers, index_of(lock), lock->wait_until_ns);
@@ -296,8 +351,13 @@ static void node_deleted(int code, const void *data)
 
     if (code == ZOK) {
         finish(lock, lock->op, status);
+    } else if (is_outage(code) && ++lock->failures < FAILURES_MAX) {
+        lock->deleted_before = true;
+        again(lock, LOCK_DELETE_AGAIN);
     } else if (is_outage(code)) {
         finish_unsure(lock, lock->op, status == TARGET_OK ? TARGET_UNREACHABLE : status);
+    } else if (code == ZNONODE && lock->deleted_before) { /* by the one without an answer */
+        finish(lock, lock->op, status);
     } else {
         finish(lock, lock->op, status == TARGET_OK ? TARGET_LOST : status);
     }
@@ -311,15 +371,21 @@ static int send_delete(struct lock *lock, void_completion_t deleted)
     return zoo_adelete(handle_of(lock), path, -1, deleted, lock);
 }
 
-static void delete_node(struct lock *lock, enum target_op op, enum target_status result)
+static void delete_now(struct lock *lock)
 {
-    peer_timer_clear(&lock->target->timers, index_of(lock));
     lock->state = LOCK_DELETE;
-    lock->op = op;
-    lock->result = result;
     int code = send_delete(lock, node_deleted);
     if (code != ZOK)
         node_deleted(code, lock);
+}
+
+static void delete_node(struct lock *lock, enum target_op op, enum target_status result)
+{
+    peer_timer_clear(&lock->target->timers, index_of(lock));
+    lock->op = op;
+    lock->result = result;
+    lock->failures = 0;
+    delete_now(lock);
 }
 
 static void left_deleted(int code, const void *data)
@@ -344,14 +410,12 @@ static void left_found(int code, const struct String_vector *children, const voi
 {
     struct lock *lock = (struct lock *)data;
 
-    if (code == ZOK) {
-        for (int32_t i = 0; i < children->count; i++) {
-            if (strncmp(children->data[i], lock->node, NUMBER_BYTES) == 0) {
-                snprintf(lock->node, sizeof(lock->node), "%s", children->data[i]);
-                delete_left(lock);
-                return;
-            }
-        }
+    const char *node = code == ZOK ? own_child(lock, children) : NULL;
+
+    if (node) {
+        snprintf(lock->node, sizeof(lock->node), "%s", node);
+        delete_left(lock);
+        return;
     }
     left_deleted(code, lock);
 }
@@ -514,8 +578,14 @@ void zookeeper_lock_timer(struct lock *lock, uint64_t now_ns)
         clean_up(lock);
         return;
     }
+    if (lock->state == LOCK_DELETE_AGAIN) {
+        delete_now(lock);
+        return;
+    }
     lock->timed_out = now_ns >= lock->wait_until_ns;
-    if (lock->state == LOCK_READ_AGAIN)
+    if (lock->state == LOCK_CREATE_AGAIN)
+        create_again(lock);
+    else if (lock->state == LOCK_READ_AGAIN)
         read_children(lock);
     else if (lock->state == LOCK_WATCH && lock->timed_out)
         delete_node(lock, TARGET_ACQUIRE, TARGET_TIMED_OUT);
@@ -531,8 +601,11 @@ void zookeeper_lock_over(struct lock *lock)
         peer_lost(&target->base, peer_pool_handle(&target->pool, index_of(lock)),
                   lock->acquire_tag);
         drop(lock);
-    } else if (lock->state == LOCK_WATCH || lock->state == LOCK_READ_AGAIN) {
+    } else if (lock->state == LOCK_WATCH || lock->state == LOCK_READ_AGAIN ||
+               lock->state == LOCK_CREATE_AGAIN) {
         finish(lock, TARGET_ACQUIRE, TARGET_LOST);
+    } else if (lock->state == LOCK_DELETE_AGAIN) {
+        finish(lock, lock->op, lock->result == TARGET_OK ? TARGET_LOST : lock->result);
     } else if (lock->state == LOCK_LEFT_AGAIN) {
         drop(lock);
     }

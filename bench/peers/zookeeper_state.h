@@ -22,18 +22,20 @@ enum {
 };
 
 enum lock_state {
-    LOCK_CREATE,     /* our node is being created */
-    LOCK_PARENT,     /* its parent is, first */
-    LOCK_READ,       /* the children are being read */
-    LOCK_READ_AGAIN, /* that failed; it is tried again */
-    LOCK_WATCH_SET,  /* the watch is being set */
+    LOCK_CREATE,       /* our node is being created, or looked for */
+    LOCK_CREATE_AGAIN, /* there was no answer; it is looked for, and else created again */
+    LOCK_PARENT,       /* its parent is, first */
+    LOCK_READ,         /* the children are being read */
+    LOCK_READ_AGAIN,   /* that failed; it is tried again */
+    LOCK_WATCH_SET,    /* the watch is being set */
     LOCK_WATCH,
     LOCK_HELD,
     LOCK_DELETE,
-    LOCK_LEFT_FIND,   /* completed, but a node may be left: read the children, */
-    LOCK_LEFT_DELETE, /* delete it, */
-    LOCK_LEFT_AGAIN,  /* or wait to try either again */
-    LOCK_QUERY,       /* not a lock at all */
+    LOCK_DELETE_AGAIN, /* there was no answer; it is tried again */
+    LOCK_LEFT_FIND,    /* completed, but a node may be left: read the children, */
+    LOCK_LEFT_DELETE,  /* delete it, */
+    LOCK_LEFT_AGAIN,   /* or wait to try either again */
+    LOCK_QUERY,        /* not a lock at all */
 };
 
 struct session {
@@ -56,8 +58,9 @@ struct lock {
     int64_t czxid;             /* the zxid that created the node: the token */
     enum target_op op;         /* LOCK_DELETE: what ends with the deletion, */
     enum target_status result; /* and how */
-    unsigned reads_failed;
+    unsigned failures;         /* outages in a row */
     bool wait, timed_out;
+    bool deleted_before; /* an earlier deletion's outcome is unknown */
     char parent[PARENT_BYTES];
     char node[NODE_BYTES]; /* without its sequence as long as that is not known */
 };

@@ -175,7 +175,7 @@ static double pipelined(struct chain *chain, uint64_t from_ns, uint64_t until_ns
                         uint32_t in_flight, uint32_t pack)
 {
     uint64_t answered = 0, first_ns = 0, now_ns = clock_monotonic_ns();
-    for (uint32_t room = in_flight; now_ns < until_ns;) {
+    for (uint32_t room = in_flight; now_ns < until_ns || answered == 0;) {
         while (room > 0)
             room -= send_some(chain, room, pack);
         port_tx_flush(chain->setup.clients[0]);
@@ -215,7 +215,7 @@ static double hand_over(struct chain *chain, uint64_t from_ns, uint64_t until_ns
 {
     uint64_t grants = 0, first_ns = 0, now_ns = clock_monotonic_ns();
     pass_on(chain, 0);
-    for (uint32_t holder = 1; now_ns < until_ns;) { /* the one that will get it */
+    for (uint32_t holder = 1; now_ns < until_ns || grants == 0;) { /* who will get it */
         struct port_packet packets[PORT_BURST_MAX];
         bool got = false;
         wait_readable(chain);

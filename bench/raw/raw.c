@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +131,8 @@ static struct raw_row *row_of(struct raw_report *report, const char *key, const 
 void raw_add(struct raw_report *report, const char *key, const char *what, double value)
 {
     struct raw_row *row = row_of(report, key, what);
+    if (!isfinite(value))
+        raw_die("%s was not measured: rounds are too short", key);
     assert(row->count < RAW_ROUNDS_MAX);
     row->values[row->count++] = value;
 }

@@ -85,6 +85,9 @@ void check_locks_granted(struct sim *sim, struct sim_core *core, struct sim_beli
     if (!check_locks_live(sim, belief))
         return;
     judge_exclusion(sim, core, belief);
+    /* Whoever is not sure that it was weakened may hear that it is exclusive still. */
+    if (ask->kind == SIM_ASK_CONVERT && belief->unsure && belief->token == ask->token)
+        return;
     /* A reentrant acquire may find a lease of its own session again that was given up for lost. */
     if (!shared && !ask->reentrant && belief->token <= ask->token_floor)
         sim_fail(sim, "fencing",

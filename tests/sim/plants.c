@@ -51,7 +51,7 @@ static const struct plant {
     {"shared_past_exclusive", "shared acquires pass waiters", SIM_ALL},
     {"priority_ignored", "waiters queue in the order of the log only", SIM_ALL},
     {"upgrade_keeps_token", "an upgrade gets no new token", SIM_ALL},
-    {"cancel_forgotten", "a cancel that overtook its acquire is forgotten", SIM_ALL},
+    {"cancel_forgotten", "a cancel that overtook its acquire is forgotten", SIM_ELECTIONS},
     {"window_moved", "an answer is forgotten before it is acknowledged", SIM_ALL},
     {"install_keeps_members", "an installed snapshot leaves the members as they were",
      SIM_MEMBERSHIP},

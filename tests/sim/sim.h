@@ -261,6 +261,7 @@ struct sim_belief {
     uint32_t agent, name;
     uint8_t mode;
     bool converting, released;
+    bool unsure; /* a convert failed: the server may have it in the other mode */
     uint32_t uses;
     struct wire_lease_id lease;
     uint64_t token;

@@ -459,8 +459,10 @@ static void converted(struct sim_core *core, struct sim_ask *ask, const struct s
         return;
     belief->converting = false;
     belief->since_ns = core->sim->now_ns; /* under these terms */
-    if (said->completion.status != BELAY_OK)
+    if (said->completion.status != BELAY_OK) {
+        belief->unsure = true;
         return;
+    }
     look_at_lock(core, belief);
     if (belief->deadline_ns && ask->mode == WIRE_EXCLUSIVE)
         check_locks_granted(core->sim, core, belief, ask, false);

@@ -5,10 +5,12 @@
  *
  *     peers TARGET ENDPOINTS SCENARIO [ROUNDS]
  *
- * "unreachable" says "ready" and goes on when a line comes: then its servers are gone.
- * Exit code 0: as it should be. Nothing sleeps: turn() waits for completions.
+ * "unreachable" says "ready" and goes on when a line comes: then its servers are gone. "outage"
+ * says so and works on while servers die; when a line comes it must still do so many rounds. Exit
+ * code 0: as it should be. Nothing sleeps: turn() waits for completions.
  */
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -308,16 +310,26 @@ static void unreachable(struct world *world)
     if (!fgets(line, sizeof(line), stdin))
         die("no word from the test");
     uint64_t since_ns = peer_now_ns();
-    uint64_t tag = begin_acquire(world, 1, "unreachable/new", true, UINT32_MAX);
-    ends(world, tag, TARGET_UNREACHABLE, "acquire without servers");
-    release_ends(world, a->lock, TARGET_UNREACHABLE, "release without servers");
-    tag = new_tag(world);
-    if (!world->class->query(world->target, 1, "unreachable/new", false, tag))
+    uint64_t acquired = begin_acquire(world, 1, "unreachable/new", true, UINT32_MAX);
+    uint64_t released = new_tag(world), queried = new_tag(world);
+    if (!world->class->release(world->target, a->lock, released))
+        die("release was not begun");
+    if (!world->class->query(world->target, 1, "unreachable/new", false, queried))
         die("query was not begun");
-    ends(world, tag, TARGET_UNREACHABLE, "query without servers");
+    ends(world, acquired, TARGET_UNREACHABLE, "acquire without servers");
+    ends(world, released, TARGET_UNREACHABLE, "release without servers");
+    ends(world, queried, TARGET_UNREACHABLE, "query without servers");
     if (peer_now_ns() - since_ns > UINT64_C(15000000000))
         die("it took too long to say so");
     world->class->close(world->target);
+}
+
+/* Whether the test has said its word. */
+static bool told(void)
+{
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+
+    return poll(&input, 1, 0) > 0;
 }
 
 /* ---- many at once -------------------------------------------------------------------------- */
@@ -339,11 +351,11 @@ struct crowd {
 
 static void crowd_acquire(struct crowd *crowd, uint32_t client)
 {
-    char name[32] = "crowd";
+    char name[NAME_BYTES];
     struct target_acquire acquire = {.name = name, .wait = true, .wait_ms = UINT32_MAX};
 
-    if (!crowd->one_name)
-        snprintf(name, sizeof(name), "crowd%u", client);
+    snprintf(name, sizeof(name), "%s/crowd%d", crowd->class->name,
+             crowd->one_name ? -1 : (int)client);
     crowd->under_way++;
     if (!crowd->class->acquire(crowd->target, client, &acquire, client))
         die("acquire of client %u was not begun", client);
@@ -432,19 +444,27 @@ static void run_crowd(struct world *world, uint32_t clients, bool one_name, bool
     crowd.target = world->class->open(&options, error, sizeof(error));
     if (!crowd.target)
         die("open: %s", error);
-    puts("ready");
-    fflush(stdout);
     for (uint32_t i = 0; i < clients; i++)
         crowd_acquire(&crowd, i);
     uint64_t start_ns = peer_now_ns(), until_ns = start_ns + UINT64_C(45000000000);
-    while (crowd.rounds_done < rounds) {
+    bool said = false, all_told = !tolerant;
+    while (!all_told || crowd.rounds_done < crowd.rounds_due) {
         uint32_t holder = crowd.holder;
         target_lock lock = crowd.held_lock;
 
         if (peer_now_ns() >= until_ns)
             die("%u of %u rounds in time, %u commands under way", crowd.rounds_done, rounds,
                 crowd.under_way);
-        crowd.class->turn(crowd.target, holder ? peer_now_ns() : until_ns);
+        if (!all_told) {
+            if (!said && crowd.rounds_done >= rounds) {
+                said = true;
+                puts("ready");
+                fflush(stdout);
+            }
+            crowd.rounds_due = crowd.rounds_done + rounds;
+            all_told = said && told();
+        }
+        crowd.class->turn(crowd.target, holder ? 0 : peer_now_ns() + 100 * PEER_MS_NS);
         if (holder && crowd.held_lock == lock)
             crowd_release(&crowd, lock, holder - 1);
     }

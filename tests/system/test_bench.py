@@ -77,6 +77,21 @@ def test_pairs():
     expect(one["grants_per_s"] < found["grants_per_s"], "one client does less than 64",
            one["grants_per_s"], found["grants_per_s"])
     equal(one["scenario"]["pack"], "1", "a flag is in the report")
+    distribution = found["commands"]["acquire"]["distribution"]
+    expect(distribution == sorted(distribution) and distribution[0][1] == 0 and
+           distribution[-1] == [found["commands"]["acquire"]["latency_us"]["max"], 1],
+           "the distribution rises to the greatest", distribution)
+
+
+def test_two_at_once():
+    """Generators with names of their own do not meet."""
+    dev = Dev()
+    both = [bench(dev.endpoint, "uncontended", *QUICK, "--held", 50, "--group", group, "-o", "json")
+            for group in ("one", "other")]
+    for command in both:
+        found = command.wait(30).ok().json()
+        sound(found, "acquire", "release")
+        expect(found["grants_per_client"]["least"] > 0, "grants", found["grants_per_client"])
 
 
 def test_rate():

@@ -7,3 +7,30 @@ add_test(NAME bench.ratios COMMAND ${BELAY_PLOT_PYTHON} -B ${PROJECT_SOURCE_DIR}
 add_test(NAME bench.plots COMMAND ${BELAY_PLOT_PYTHON} -B ${PROJECT_SOURCE_DIR}/bench/plot.py
   --self-check)
 set_tests_properties(bench.ratios bench.plots PROPERTIES LABELS unit TIMEOUT 120)
+
+# The raw measurements run, shortly; their figures here mean nothing, but must be there.
+if(BELAY_BENCH)
+  function(belay_raw_check name flags)
+    separate_arguments(flags)
+    add_test(NAME bench.raw_${name} COMMAND ${BELAY_PLOT_PYTHON} -B
+      ${PROJECT_SOURCE_DIR}/bench/raw/check.py $<TARGET_FILE:raw_${name}> ${flags} : ${ARGN}
+      WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+    set_tests_properties(bench.raw_${name} PROPERTIES LABELS unit TIMEOUT 120)
+  endfunction()
+  belay_raw_check(bare_chain "--seconds 0.05 --in-flight 64 --directory DIRECTORY"
+    disk.one.p50_us disk.hand_overs_s memory.one.p50_us memory.hand_overs_s
+    memory.single.requests_s memory.packed.requests_s)
+  belay_raw_check(udp_echo "--seconds 0.05 --in-flight 64" one.p50_us single.requests_s
+    packed.requests_s)
+  belay_raw_check(disk_rates "--seconds 0.05 --directory DIRECTORY" fdatasync.4k.writes_s
+    ring.4k.writes_s ring.64k.writes_s)
+  belay_raw_check(tables "--keys 20000" index.hit_ns index.miss_ns index.remove_insert_ns)
+endif()
+
+# The plan of script/bench can be told without running anything, and a wrong word is refused.
+add_test(NAME bench.plan COMMAND ${PROJECT_SOURCE_DIR}/script/bench --list --quick --only belay)
+set_tests_properties(bench.plan PROPERTIES LABELS unit TIMEOUT 60
+  PASS_REGULAR_EXPRESSION "belay-memory, hot 1000\n.*the leader is lost .kill., 3 times")
+add_test(NAME bench.plan_wrong COMMAND ${PROJECT_SOURCE_DIR}/script/bench --only nobody)
+set_tests_properties(bench.plan_wrong PROPERTIES LABELS unit TIMEOUT 60
+  PASS_REGULAR_EXPRESSION "--only: belay, etcd, zookeeper, redis or raw, not 'nobody'")

@@ -82,14 +82,20 @@ Test(bench_scenario, errors_name_file_line_key_and_what_was_expected)
             "some.scenario:1: warm-up: expected seconds, 0 to 3600, found \"nan\"");
     refused("zipf-exponent = 0",
             "some.scenario:1: zipf-exponent: expected 0.01 to 10, found \"0\"");
+    refused("group = a/b",
+            "some.scenario:1: group: expected 1 to 16 letters, digits or -, found \"a/b\"");
+    refused("group = abcdefghijklmnopq",
+            "some.scenario:1: group: expected 1 to 16 letters, digits or -, found "
+            "\"abcdefghijklmnopq\"");
     refused("names = 0x10",
             "some.scenario:1: names: expected 0 (as many as clients) to 100000000, found "
             "\"0x10\"");
     refused("pack = 1\n# x\npack = 1", "some.scenario:3: pack: expected once, found a second time");
     cr_assert_not(reads("a = 1\nclient = 5"));
-    cr_assert(strncmp(error, "some.scenario:1: a: unknown key; there are what, work, rate", 56) ==
-                  0,
-              "%s", error);
+    cr_assert(
+        strncmp(error, "some.scenario:1: a: unknown key; there are what, group, work, rate,",
+                strlen("some.scenario:1: a: unknown key; there are what, group, work, rate,")) == 0,
+        "%s", error);
 }
 
 Test(bench_scenario, long_lines_and_zero_bytes)
@@ -140,9 +146,9 @@ Test(bench_scenario, values_round_trip)
     struct scenario again;
     const char *expected;
     const char *key;
-    settled(
-        "what = x\nwork = queries\nheld = 5\nrate = 9\nwait-ms = 7\nwarm-up = 0.5\nstale = yes\n"
-        "zipf-exponent = 0.75\npick = zipf\nspacing = fixed\nnames = 123456");
+    settled("what = x\ngroup = mine\nwork = queries\nheld = 5\nrate = 9\nwait-ms = 7\nwarm-up = "
+            "0.5\nstale = yes\n"
+            "zipf-exponent = 0.75\npick = zipf\nspacing = fixed\nnames = 123456");
     scenario_init(&again);
     for (unsigned i = 0; (key = scenario_key(i, &expected)) != NULL; i++) {
         char value[SCENARIO_WHAT_BYTES];

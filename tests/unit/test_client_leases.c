@@ -630,6 +630,63 @@ Test(leases, a_grant_that_was_found_first)
     fake_free(f);
 }
 
+static bool keep_reentrant(struct fake *f, uint8_t node, const struct wire_item *item)
+{
+    (void)f;
+    (void)node;
+    return swallowing && item->op == WIRE_OP_ACQUIRE && (item->flags & WIRE_REENTRANT) != 0;
+}
+
+/* A reentrant acquire found what another was granted; that one was cancelled, and its lease with
+ * it, before the answer came. The other had seen an earlier lease go: its cancel takes a later one.
+ */
+Test(leases, a_grant_that_went_with_a_cancel)
+{
+    struct fake *f = fake_new(two_clients);
+    core_ref first = fake_acquire(f, "a", 60000, 1);
+    struct core_acquire waiting = fake_lock("a", 60000, UINT64_MAX);
+    struct core_acquire again = waiting;
+
+    struct core_acquire other = fake_lock("b", 60000, UINT64_MAX);
+
+    other.flags = again.flags = WIRE_REENTRANT; /* from the first one on, releases are looked at */
+    (void)ask_as(f, 1, other, 7);
+    ended_with(f, 7, 1000, BELAY_OK);
+    (void)ask_as(f, 1, waiting, 2);
+    fake_run(f, 100);
+    core_ref second = ask_as(f, 1, waiting, 3);
+    fake_run(f, 100);
+    release(f, first, 4);
+    const struct fake_completion *got = ended_with(f, 2, 1000, BELAY_OK);
+    f->mute_pushes = true;
+    release(f, got->lock, 5); /* `second` has the next lease, and does not hear of it */
+    const struct fake_lease lease = *fake_lease(f, "a");
+    swallowing = true;
+    f->hook = keep_reentrant;
+    (void)ask_as(f, 1, again, 6);
+    fake_run(f, 5);
+    const struct wire_request *asked =
+        (const struct wire_request *)fake_last(f, WIRE_OP_ACQUIRE)->item;
+    struct wire_granted found = {
+        .reply = {.item = {.bytes = sizeof(found), .op = WIRE_OP_ACQUIRE},
+                  .session = lease.session,
+                  .number = asked->number},
+        .lease = {.secret = lease.secret, .slot = 7},
+        .token = lease.token,
+        .ttl_ms = lease.ttl_ms,
+        .mode = lease.mode,
+    };
+    cr_assert(core_cancel(f->core, f->now_ns, second));
+    core_flush(f->core);
+    fake_run(f, 50);
+    cr_assert_null(fake_lease(f, "a"));
+    swallowing = false;
+    fake_reply(f, 0, &found);
+    const struct fake_completion *late = ended_with(f, 6, 4000, BELAY_OK);
+    cr_assert_gt(info_of(f, late->lock).token, lease.token);
+    fake_free(f);
+}
+
 Test(leases, by_lease_id)
 {
     struct fake *f = fake_new(NULL);
