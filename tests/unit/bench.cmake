@@ -19,7 +19,8 @@ target_compile_definitions(bench_planted PRIVATE
 target_link_libraries(bench_planted PRIVATE bench_fake jansson belay_flags)
 function(bench_planted_test name fault code text)
   add_test(NAME bench.${name} COMMAND sh -c
-    "out=$(\"$0\" --target ${fault} --scenario hot-lock --seconds 1 --warm-up 0 --clients 20 -o json)
+    "out=$(\"$0\" --target ${fault} --scenario hot-lock --seconds 1 --warm-up 0 \
+--clients 20 -o json)
      code=$?; echo \"$out\"; test $code -eq ${code} && echo \"$out\" | grep -Eq '${text}'"
     $<TARGET_FILE:bench_planted>)
   set_tests_properties(bench.${name} PROPERTIES LABELS unit TIMEOUT 60)
