@@ -166,31 +166,6 @@ static void admit(struct shard *shard, const struct wire_address *from,
                                          .index = shard->view.last_index + 1};
 }
 
-static void serve_logged(struct shard *shard, const struct wire_address *from,
-                         const struct wire_item *item, uint64_t now_ns)
-{
-    const struct wire_request *request = (const struct wire_request *)item;
-
-    if (request->session && is_in_flight(shard, request)) {
-        board_count(&counters_of(shard)->in_flight_dropped);
-        return;
-    }
-    switch (lock_machine_admit(shard->machine, request, shard->reply_scratch)) {
-    case LOCK_ADMIT:
-        admit(shard, from, item, now_ns);
-        break;
-    case LOCK_ANSWERED:
-        board_count(&counters_of(shard)->resent_answers);
-        shard->host->reply(shard->host_context, from,
-                           (const struct wire_item *)shard->reply_scratch);
-        break;
-    case LOCK_REFUSED:
-        shard->host->reply(shard->host_context, from,
-                           (const struct wire_item *)shard->reply_scratch);
-        break;
-    }
-}
-
 /* ---- reads ----------------------------------------------------------------------------------- */
 
 static void answer_read(struct shard *shard, const struct wire_address *to,
@@ -234,6 +209,47 @@ static void enqueue_read(struct shard *shard, const struct wire_address *from,
     memcpy(read->item, item, item->bytes);
 }
 
+/* That a session is unknown is a read like any other: a leader that was deposed, and does not know
+ * it yet, has never heard of those opened since. */
+static void refuse_logged(struct shard *shard, const struct wire_address *from,
+                          const struct wire_request *request)
+{
+    const struct wire_item *refusal = (const struct wire_item *)shard->reply_scratch;
+    struct wire_request head = *request;
+
+    if (refusal->status != WIRE_SESSION_LOST) {
+        shard->host->reply(shard->host_context, from, refusal);
+        return;
+    }
+    head.item.bytes = sizeof head;
+    if (shard->reads_count < SHARD_READS_MAX / 2) /* the rest is for those with a session */
+        enqueue_read(shard, from, &head.item);
+}
+
+static void serve_logged(struct shard *shard, const struct wire_address *from,
+                         const struct wire_item *item, uint64_t now_ns)
+{
+    const struct wire_request *request = (const struct wire_request *)item;
+
+    if (request->session && is_in_flight(shard, request)) {
+        board_count(&counters_of(shard)->in_flight_dropped);
+        return;
+    }
+    switch (lock_machine_admit(shard->machine, request, shard->reply_scratch)) {
+    case LOCK_ADMIT:
+        admit(shard, from, item, now_ns);
+        break;
+    case LOCK_ANSWERED:
+        board_count(&counters_of(shard)->resent_answers);
+        shard->host->reply(shard->host_context, from,
+                           (const struct wire_item *)shard->reply_scratch);
+        break;
+    case LOCK_REFUSED:
+        refuse_logged(shard, from, request);
+        break;
+    }
+}
+
 /* All reads of one turn share one round. */
 void shard_reads_close(struct shard *shard, uint64_t now_ns)
 {
@@ -270,6 +286,17 @@ void shard_reads_failed(struct shard *shard, uint64_t context)
     }
 }
 
+static void serve_read(struct shard *shard, const struct shard_read *read)
+{
+    const struct wire_request *request = (const struct wire_request *)read->item;
+
+    if (request->item.op > WIRE_OP_LOGGED_LAST)
+        answer_read(shard, &read->from, (const struct wire_named *)request, 0);
+    else if (lock_machine_admit(shard->machine, request, shard->reply_scratch) == LOCK_REFUSED)
+        shard->host->reply(shard->host_context, &read->from,
+                           (const struct wire_item *)shard->reply_scratch);
+}
+
 void shard_reads_serve(struct shard *shard)
 {
     while (shard->reads_count && shard->state == SHARD_RUNNING) {
@@ -278,7 +305,7 @@ void shard_reads_serve(struct shard *shard)
         if (read->index > shard->applied)
             break;
         if (read->from.port)
-            answer_read(shard, &read->from, (const struct wire_named *)read->item, 0);
+            serve_read(shard, read);
         shard->reads_head = (shard->reads_head + 1) % SHARD_READS_MAX;
         shard->reads_count--;
     }

@@ -170,6 +170,49 @@ static void churn(uint64_t who, uint64_t session, uint64_t *number, int rounds)
     }
 }
 
+static void ask_with_session(struct shard *shard, uint64_t session)
+{
+    struct wire_address from = world_client(1);
+    uint64_t space[16] = {0};
+    struct wire_acquire *acquire = (struct wire_acquire *)space;
+
+    acquire->request.item = (struct wire_item){.bytes = sizeof *acquire + 8, .op = WIRE_OP_ACQUIRE};
+    acquire->request.session = session;
+    acquire->request.number = 1;
+    acquire->request.acked_below = 1;
+    acquire->ttl_ms = 9000;
+    acquire->mode = WIRE_EXCLUSIVE;
+    acquire->name_bytes = 1;
+    acquire->text[0] = 'y';
+    shard_request(shard, &from, &acquire->request.item, world.now_ns);
+}
+
+/* A leader that was stopped while another was elected has not heard of the sessions opened since:
+ * it must not say of them that they are lost. */
+Test(shard, a_deposed_leader_takes_no_session_for_lost)
+{
+    const struct wire_reply *reply;
+    struct world_node *old;
+    uint64_t a;
+
+    world_open(&world, NODE_DISK);
+    old = world_wait_leader(&world);
+    old->down = true;
+    world_run(&world, 2000 * WORLD_MS);
+    a = world_open_session(&world, 1, 60000);
+    old->down = false;
+    old->cut = true;
+    cr_assert(shard_leads(&old->shard), "as far as it knows");
+    ask_with_session(&old->shard, a);
+    world_run(&world, 500 * WORLD_MS);
+    reply = world_find(&world, 1, WIRE_OP_ACQUIRE, 1);
+    cr_assert(reply == NULL || reply->item.status == WIRE_NOT_LEADER);
+    ask_with_session(&world_leader(&world)->shard, 4711); /* this one is */
+    world_run(&world, 500 * WORLD_MS);
+    reply = world_find(&world, 1, WIRE_OP_ACQUIRE, 1);
+    cr_assert(reply != NULL && reply->item.status == WIRE_SESSION_LOST);
+}
+
 Test(shard, a_replica_behind_the_log_installs_a_snapshot)
 {
     struct world_node *behind;
