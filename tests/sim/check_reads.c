@@ -109,9 +109,9 @@ static void judge_believers(struct sim *sim, const struct sim_ask *ask,
         for (int i = 0; i < SIM_LOCKS_MAX; i++) {
             const struct sim_belief *belief = &sim->cores[c].beliefs[i];
 
-            if (!check_locks_live(sim, belief) || belief->converting || belief->name != ask->name ||
-                belief->since_ns > ask->asked_ns || sim->now_ns + SIM_MS > belief->until_ns ||
-                state->cursor)
+            if (!check_locks_live(sim, belief) || belief->converting || belief->unsure ||
+                belief->name != ask->name || belief->since_ns > ask->asked_ns ||
+                sim->now_ns + SIM_MS > belief->until_ns || state->cursor)
                 continue;
             if (!holder_of(state, belief->token))
                 sim_fail(sim, "linearizable",
