@@ -172,11 +172,11 @@ static uint32_t live_session(struct lock_machine *machine, uint64_t id, uint32_t
     return session;
 }
 
-/* What the session got by an old acquire and still holds: as if granted now, with what is left of
- * the TTL. Another lease of the same session on the same resource is not an answer to it: two
- * acquires may have waited side by side, and whoever gave the one up would give back the other. */
-static bool held_by_name(struct lock_machine *machine, const struct wire_acquire *acquire,
-                         uint32_t session, struct answer_record *answer)
+/* What the session got by an old acquire. Another lease of the same session on the same resource is
+ * not an answer to it: two acquires may have waited side by side, and whoever gave the one up would
+ * give back the other. */
+static uint32_t held_by_name(struct lock_machine *machine, const struct wire_acquire *acquire,
+                             uint32_t session)
 {
     struct key key = key_of(acquire->text, acquire->namespace_bytes, acquire->name_bytes);
     uint32_t resource = resource_find(machine, &key);
@@ -185,11 +185,26 @@ static bool held_by_name(struct lock_machine *machine, const struct wire_acquire
                          : lease_of_number(machine, resource, session, acquire->request.number);
     if (PLANTED(lease_by_name) && resource != NONE)
         lease = lease_of_session(machine, resource, session);
+    return lease;
+}
+
+/* The lease that an old convert names, if it is in the mode that was asked for. */
+static uint32_t held_converted(struct lock_machine *machine, const struct wire_convert *convert)
+{
+    uint32_t lease = lease_find(machine, &convert->lease, convert->key_tag);
+    bool exclusive = lease != NONE && until_has(lease_at(machine, lease)->until, LEASE_EXCLUSIVE);
+    return exclusive == (convert->mode == WIRE_EXCLUSIVE) ? lease : NONE;
+}
+
+/* As if granted now, with what is left of the TTL. */
+static bool answer_held(struct lock_machine *machine, const struct wire_request *request,
+                        uint32_t session, uint32_t lease, struct answer_record *answer)
+{
     if (lease == NONE || lease_is_over(machine, lease_at(machine, lease))) {
         return false;
     }
     *answer = (struct answer_record){
-        .number = acquire->request.number, .session = session, .op = WIRE_OP_ACQUIRE};
+        .number = request->number, .session = session, .op = request->item.op};
     answer_granted(machine, answer, lease, ANSWER_WAITED);
     const struct lease_record *record = lease_at(machine, lease);
     if (!until_has(record->until, LEASE_BOUND)) {
@@ -211,12 +226,17 @@ static bool reply_passed(struct lock_machine *machine, const struct wire_request
 {
     uint32_t answer = answer_find_passed(machine, session, request->number);
     struct answer_record held;
+    uint32_t lease = NONE;
     if (answer != NONE && answer_at(machine, answer)->op == request->item.op) {
         reply_answer(machine, request, session, answer_at(machine, answer));
         return true;
     }
-    if (request->item.op != WIRE_OP_ACQUIRE ||
-        !held_by_name(machine, (const struct wire_acquire *)request, session, &held)) {
+    if (request->item.op == WIRE_OP_ACQUIRE) {
+        lease = held_by_name(machine, (const struct wire_acquire *)request, session);
+    } else if (request->item.op == WIRE_OP_CONVERT) {
+        lease = held_converted(machine, (const struct wire_convert *)request);
+    }
+    if (!answer_held(machine, request, session, lease, &held)) {
         return false;
     }
     reply_answer(machine, request, session, &held);

@@ -601,10 +601,9 @@ static void execute(struct lock_twin *twin, const struct wire_request *request, 
     }
 }
 
-/* What the session got by an old acquire and still holds. */
-static bool held_by_name(struct lock_twin *twin, const struct wire_acquire *acquire, int session)
+/* What the session got by an old acquire, or -1. */
+static int held_by_name(struct lock_twin *twin, const struct wire_acquire *acquire, int session)
 {
-    struct twin_answer found = {.number = acquire->request.number, .op = WIRE_OP_ACQUIRE};
     int held = -1;
     foreach (i, TWIN_LEASES_MAX, twin->leases) {
         const struct twin_lease *lease = &twin->leases[i];
@@ -616,6 +615,26 @@ static bool held_by_name(struct lock_twin *twin, const struct wire_acquire *acqu
             (held < 0 || lease->order > twin->leases[held].order)) {
             held = i;
         }
+    }
+    return held;
+}
+
+/* The lease that an old convert names, in the mode that it asked for, or -1. */
+static int held_converted(struct lock_twin *twin, const struct wire_convert *convert)
+{
+    int held = find_lease(twin, &convert->lease, convert->key_tag);
+    return held >= 0 && twin->leases[held].terms.mode == convert->mode ? held : -1;
+}
+
+/* What an old acquire or convert got and is still held. */
+static bool tell_held(struct lock_twin *twin, const struct wire_request *request, int session)
+{
+    struct twin_answer found = {.number = request->number, .op = request->item.op};
+    int held = -1;
+    if (request->item.op == WIRE_OP_ACQUIRE) {
+        held = held_by_name(twin, (const void *)request, session);
+    } else if (request->item.op == WIRE_OP_CONVERT) {
+        held = held_converted(twin, (const void *)request);
     }
     if (held < 0 || lease_gone(twin, &twin->leases[held])) {
         return false;
@@ -632,7 +651,7 @@ static bool held_by_name(struct lock_twin *twin, const struct wire_acquire *acqu
             ((struct wire_granted *)found.item)->ttl_ms = (uint32_t)left_ms;
         }
     }
-    put_answer(twin, session, &acquire->request, &found);
+    put_answer(twin, session, request, &found);
     return true;
 }
 
@@ -659,8 +678,7 @@ static void do_request(struct lock_twin *twin, const struct wire_request *reques
     struct twin_answer *answer = answer_of(twin, session, request->number);
     if (request->number < below && answer != NULL && answer->op == request->item.op) {
         put_answer(twin, session, request, answer); /* passed over, and waits */
-    } else if (request->number < below && request->item.op == WIRE_OP_ACQUIRE &&
-               held_by_name(twin, (const void *)request, session)) {
+    } else if (request->number < below && tell_held(twin, request, session)) {
         /* answered */
     } else if (request->number < below || request->number - below >= twin->limits.window) {
         answer_plain(item, request,
