@@ -266,9 +266,20 @@ class Servers:
                                   f"{self.log_tail(node)}")
                 time.sleep(0.02)  # between two looks; what is waited for is the answer
 
+    def old_base(self):
+        """The ports of data that are there already: members know each other by them."""
+        if not os.path.exists(os.path.join(self.directory, STATE)):
+            return None
+        old = Servers.load(self.directory)
+        if (old.system, old.nodes) != (self.system, self.nodes):
+            raise Trouble(f"{self.directory} has the data of {old.nodes} nodes of {old.system}")
+        if any(old.running(node) for node in old.numbers()):
+            raise Trouble(f"servers of {self.directory} run already: stop them first")
+        return old.base
+
     def start(self):
         os.makedirs(self.directory, exist_ok=True)
-        self.base = free_ports(PORTS_PER_NODE * self.nodes)
+        self.base = self.old_base() or free_ports(PORTS_PER_NODE * self.nodes)
         try:
             for node in self.numbers():
                 self.start_node(node)
@@ -336,10 +347,6 @@ def main():
         if options.action == "start":
             if not options.system:
                 parser.error("start needs --system")
-            if os.path.exists(os.path.join(options.directory, STATE)):
-                old = Servers.load(options.directory)
-                if any(old.running(node) for node in old.numbers()):
-                    raise Trouble(f"servers of {options.directory} run already: stop them first")
             servers = Servers(options.system, options.directory, options.nodes, options.memory,
                               options.tick_ms)
             print(servers.start().endpoints())

@@ -115,6 +115,9 @@ def test_etcd():
     etcd = start("etcd")
     check_system(etcd, [("etcd", etcd.endpoints()), ("etcd-lock", etcd.endpoints())],
                  lambda: kill_leader(etcd))
+    again = remember(servers.Servers("etcd", etcd.directory).start())  # with the same data
+    expect(again.endpoints() == etcd.endpoints(), "members know each other by their ports")
+    all_pass([("etcd", again.endpoints())], "many")
 
 
 def test_zookeeper():
