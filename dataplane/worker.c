@@ -239,9 +239,12 @@ bool worker_turn(struct worker *worker)
     now_ns = clock_monotonic_ns();
     for (uint32_t i = 0; i < worker->shards_count; i++)
         worked |= shard_turn(&worker->shards[i], now_ns);
-    worker_submit_writes(worker);
+    /* What goes to peers first: a commit waits for their disks, and they start later than ours. What
+     * they are told was durable before this turn. Answers last: a disk must not stand idle for them.
+     */
     packer_flush(&worker->messages);
     port_tx_flush(worker->peers);
+    worker_submit_writes(worker);
     packer_flush(&worker->replies);
     port_tx_flush(worker->clients);
     return worked;
