@@ -12,7 +12,9 @@
  * renew    a keepalive of the client's lease
  * query    the oldest key of the prefix
  *
- * A client that acquires a name which it already holds gets it again: the key is its lease's.
+ * The key is the lease's: a client that acquires a name which it holds is refused, and a key that
+ * an earlier command of an unknown outcome left behind is deleted first, so that each lock has a
+ * creation revision of its own.
  *
  * target_etcd_lock asks the server's lock service instead (v3lockpb: the server does the same as
  * above); it has no try.
@@ -150,6 +152,25 @@ static void txn_failed(struct target *target, uint32_t lock, const struct etcd_a
     }
 }
 
+/* Our key was there before: another lock of this client, or left over. */
+static void key_existed(struct target *target, uint32_t lock)
+{
+    struct etcd_lock *l = &target->locks[lock];
+
+    for (uint32_t i = target->clients[l->client].locks_first; i != ETCD_NONE;
+         i = target->locks[i].next) {
+        const struct etcd_lock *other = &target->locks[i];
+
+        if (i != lock && other->lease == l->lease && other->key_bytes == l->key_bytes &&
+            memcmp(other->key, l->key, l->key_bytes) == 0) {
+            finish(target, lock, TARGET_ACQUIRE, TARGET_REFUSED);
+            return;
+        }
+    }
+    l->enqueue_again = true;
+    delete_key(target, lock, TARGET_ACQUIRE, TARGET_UNREACHABLE);
+}
+
 static const Etcdserverpb__KeyValue *first_of(const Etcdserverpb__ResponseOp *response)
 {
     if (response->response_case != ETCDSERVERPB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE ||
@@ -162,7 +183,7 @@ static void txn_answered(struct target *target, uint32_t lock, const struct etcd
 {
     struct etcd_lock *l = &target->locks[lock];
     Etcdserverpb__TxnResponse *txn = NULL;
-    const Etcdserverpb__KeyValue *own = NULL, *owner = NULL;
+    const Etcdserverpb__KeyValue *owner;
 
     if (answer->code == ETCD_OK)
         txn = etcdserverpb__txn_response__unpack(NULL, answer->bytes_count, answer->bytes);
@@ -172,12 +193,14 @@ static void txn_answered(struct target *target, uint32_t lock, const struct etcd
         txn_failed(target, lock, answer);
         return;
     }
-    own = first_of(txn->responses[0]);
     owner = first_of(txn->responses[1]);
-    l->revision = own ? own->create_revision : txn->header->revision;
+    l->revision = txn->header->revision;
+    bool existed = !txn->succeeded;
     bool is_first = !owner || owner->create_revision == l->revision;
     etcdserverpb__txn_response__free_unpacked(txn, NULL);
-    if (is_first)
+    if (existed)
+        key_existed(target, lock);
+    else if (is_first)
         obtained(target, lock);
     else if (!l->wait)
         delete_key(target, lock, TARGET_ACQUIRE, TARGET_BUSY);
@@ -263,6 +286,13 @@ static void delete_answered(struct target *target, uint32_t lock, const struct e
         l->deleted_before = true;
         l->state = LOCK_DELETE_AGAIN;
         peer_timer_set(&target->lock_timers, lock, now_ns + DELETE_AGAIN_MS * PEER_MS_NS);
+        return;
+    }
+    if (l->enqueue_again) {
+        l->enqueue_again = false;
+        if (l->wait_until_ns != PEER_NEVER_NS)
+            peer_timer_set(&target->lock_timers, lock, l->wait_until_ns);
+        etcd_ask_enqueue(target, lock);
         return;
     }
     /* The service does not say whether the key was there. */

@@ -17,6 +17,10 @@ enum { EVENTS_PER_TURN = 256 };
 /* After a connection broke it is tried again this soon (gRPC waits a second by itself). */
 enum { RECONNECT_MS = 100, RECONNECT_MAX_MS = 1000, CONNECT_TIMEOUT_MS = 2000 };
 
+/* A connection over which nothing comes is asked for a sign of life, and given up without one. etcd
+ * closes connections that ask more often than every 5 s. */
+enum { PING_MS = 10000, PING_TIMEOUT_MS = 3000 };
+
 enum tag_kind { TAG_CALL, TAG_SEND, TAG_RECEIVE, TAG_STATUS };
 
 struct tag {
@@ -379,6 +383,13 @@ static grpc_channel *open_channel(const char *where)
         {.type = GRPC_ARG_INTEGER,
          .key = GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
          .value.integer = RECONNECT_MAX_MS},
+        {.type = GRPC_ARG_INTEGER, .key = GRPC_ARG_KEEPALIVE_TIME_MS, .value.integer = PING_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+         .value.integer = PING_TIMEOUT_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA,
+         .value.integer = 0}, /* no limit of this side's own */
     };
     grpc_channel_args args = {.num_args = sizeof(settings) / sizeof(settings[0]), .args = settings};
     grpc_channel_credentials *plain = grpc_insecure_credentials_create();

@@ -74,6 +74,7 @@ struct etcd_lock {
     unsigned reads_failed;
     bool wait;
     bool timed_out;
+    bool enqueue_again;  /* the deletion is of a key that an earlier lock left */
     bool deleted_before; /* an earlier deletion's outcome is unknown */
     uint16_t prefix_bytes, key_bytes;
     uint8_t key[ETCD_KEY_BYTES_MAX]; /* prefix: up to and with the last '/' */

@@ -28,7 +28,8 @@ struct world {
     struct target *target;
     struct target_completion done[TAGS_MAX]; /* by tag */
     bool is_done[TAGS_MAX];
-    uint64_t tags;        /* given out */
+    uint64_t tags; /* given out */
+    uint32_t clients;
     struct world *beside; /* another target that is turned as well */
     unsigned lost_count;
     target_lock lost_lock;
@@ -91,6 +92,7 @@ static void open_target(struct world *world, uint32_t clients, uint32_t ttl_ms, 
                                      .lost = on_lost,
                                      .context = world};
 
+    world->clients = clients;
     world->target = world->class->open(&options, error, sizeof(error));
     if (!world->target)
         die("open: %s", error[0] ? error : "(no reason given)");
@@ -191,7 +193,8 @@ static void holders_are(struct world *world, const char *name, uint32_t holders,
     uint64_t tag = new_tag(world);
     char buffer[NAME_BYTES];
 
-    if (!world->class->query(world->target, 1, full_name(world, name, buffer), stale, tag))
+    if (!world->class->query(world->target, world->clients - 1, full_name(world, name, buffer),
+                             stale, tag))
         die("query was not begun");
     if (ends(world, tag, TARGET_OK, "query")->holders != holders)
         die("%u holders of %s instead of %u", world->done[tag].holders, name, holders);
@@ -325,6 +328,29 @@ static void unreachable(struct world *world)
     ends(world, queried, TARGET_UNREACHABLE, "query without servers");
     if (peer_now_ns() - since_ns > UINT64_C(15000000000))
         die("it took too long to say so");
+    world->class->close(world->target);
+}
+
+/* etcd: the test puts a key with this client's lease, as a release without an answer leaves one. */
+static void leftover(struct world *world)
+{
+    char line[32];
+
+    open_target(world, 1, 10000, true);
+    puts("ready");
+    fflush(stdout);
+    if (!fgets(line, sizeof(line), stdin))
+        die("no word from the test");
+    uint64_t left = strtoull(line, NULL, 10); /* the key's revision */
+    holders_are(world, "left", 1, false);
+    const struct target_completion *a = acquire(world, 0, "left", "acquire over an own old key");
+    if (a->token <= left)
+        die("token %" PRIu64 " of a lock beside an old key of %" PRIu64, a->token, left);
+    ends(world, begin_acquire(world, 0, "left", true, UINT32_MAX), TARGET_REFUSED,
+         "a second acquire by the same client");
+    holders_are(world, "left", 1, false);
+    release_ends(world, a->lock, TARGET_OK, "release");
+    holders_are(world, "left", 0, false);
     world->class->close(world->target);
 }
 
@@ -518,6 +544,8 @@ int main(int argc, char **argv)
         expire(&world);
     else if (strcmp(argv[3], "unreachable") == 0)
         unreachable(&world);
+    else if (strcmp(argv[3], "leftover") == 0)
+        leftover(&world);
     else if (strcmp(argv[3], "exclusion") == 0)
         run_crowd(&world, CLIENTS, true, false, rounds);
     else if (strcmp(argv[3], "outage") == 0)
