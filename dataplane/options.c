@@ -38,8 +38,11 @@ void node_options_defaults(struct node_options *options)
         .spin_ns = 5 * MICROSECOND_NS,
         .first_core = -1,
         .hugepages = false,
-        .heartbeat_ns = 20 * MILLISECOND_NS,
-        .election_timeout_ns = 100 * MILLISECOND_NS,
+        .heartbeat_ns = 10 * MILLISECOND_NS,
+        /* The first of two followers stands within 76 ms in 99 of 100 cases (each waits for one to
+         * two of these), which leaves an election its share of 100 ms. A leader that is put off for
+         * as long as this on a busy machine is not deposed by one impatient follower: pre-vote. */
+        .election_timeout_ns = 40 * MILLISECOND_NS,
         .stamp_interval_ns = 250 * MILLISECOND_NS,
         .lease_reads = false,
         .lease_drift_ppm = 1000,
