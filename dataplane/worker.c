@@ -239,9 +239,9 @@ bool worker_turn(struct worker *worker)
     now_ns = clock_monotonic_ns();
     for (uint32_t i = 0; i < worker->shards_count; i++)
         worked |= shard_turn(&worker->shards[i], now_ns);
-    /* What goes to peers first: a commit waits for their disks, and they start later than ours. What
-     * they are told was durable before this turn. Answers last: a disk must not stand idle for them.
-     */
+    /* What goes to peers leaves first: a commit waits for their disks, which start later than ours,
+     * and what they are told was durable before this turn. Answers leave last: a disk must not
+     * stand idle for them. */
     packer_flush(&worker->messages);
     port_tx_flush(worker->peers);
     worker_submit_writes(worker);
