@@ -71,8 +71,8 @@ Test(config, defaults_with_one_member)
     cr_assert_eq(options->workers, 1);
     cr_assert_eq(options->durability, NODE_DISK);
     cr_assert_eq(options->limits.leases_max, 65536);
-    cr_assert_eq(options->heartbeat_ns, 20000000);
-    cr_assert_eq(options->election_timeout_ns, 100000000);
+    cr_assert_eq(options->heartbeat_ns, 10000000);
+    cr_assert_eq(options->election_timeout_ns, 40000000);
     cr_assert_eq(options->stamp_interval_ns, 250000000);
     cr_assert_eq(options->ring_bytes, 4 << 20);
     cr_assert_eq(options->entries_max, 32768);
@@ -260,10 +260,10 @@ Test(config, values_are_judged_with_what_is_expected)
 Test(config, values_with_units)
 {
     static struct config config;
-    assert_taken(&config, ONE_NODE "spin: 0\nheartbeat: 20000 us\nlog_ring: {bytes: 262144, "
+    assert_taken(&config, ONE_NODE "spin: 0\nheartbeat: 8000 us\nlog_ring: {bytes: 262144, "
                                    "ship_window: 65536B}\npin_first_core: none\n");
     cr_assert_eq(config.options.spin_ns, 0);
-    cr_assert_eq(config.options.heartbeat_ns, 20000000);
+    cr_assert_eq(config.options.heartbeat_ns, 8000000);
     cr_assert_eq(config.options.ring_bytes, 262144);
     cr_assert_eq(config.options.ship_window_bytes, 65536);
     cr_assert_eq(config.options.first_core, -1);
@@ -320,7 +320,7 @@ Test(config, the_whole_is_judged_at_its_line)
     assert_refused(ONE_NODE "workers: 4\nshards: 3\n",
                    "b.yaml:4: workers: 4 are more than the 3 shards there are to share out");
     assert_refused(ONE_NODE "heartbeat: 50ms\n",
-                   "b.yaml: election_timeout: 100000us is less than three heartbeats of 50000us");
+                   "b.yaml: election_timeout: 40000us is less than three heartbeats of 50000us");
     assert_refused(ONE_NODE "log_ring:\n  bytes: 3MiB\n",
                    "b.yaml:5: log_ring.bytes: 3145728 bytes is not a power of two between 262144 "
                    "bytes and 1073741824 bytes");
