@@ -295,6 +295,25 @@ static bool log_adopt_at(struct log *log, uint64_t position, uint64_t until,
     return true;
 }
 
+static bool log_has_header(const struct log *log, uint64_t position)
+{
+    struct log_entry header;
+    uint64_t offset = log_offset(log, position);
+
+    if (log->ring_bytes - offset < sizeof(header) || position + sizeof(header) > log_limit(log))
+        return false;
+    memcpy(&header, log->ring + offset, sizeof(header));
+    return header.index == log->last_index + 1 && header.term != 0;
+}
+
+bool log_sees_next(const struct log *log)
+{
+    uint64_t offset = log_offset(log, log->end);
+
+    return log_has_header(log, log->end) ||
+           (offset != 0 && log_has_header(log, log->end + (log->ring_bytes - offset)));
+}
+
 uint64_t log_adopt(struct log *log, uint64_t until, size_t payload_bytes_max, bool keep_spare)
 {
     uint64_t adopted = 0;

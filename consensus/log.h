@@ -146,6 +146,10 @@ void log_forget_received(struct log *log);
  * what log_keeps_spare() keeps is left lying, and taken by a later call when there is room. */
 uint64_t log_adopt(struct log *log, uint64_t until, size_t payload_bytes_max, bool keep_spare);
 
+/* Whether the header of the next entry lies behind `end`: a cheap look, for those who poll a ring
+ * that a peer writes. It may be half an entry: log_adopt() judges. */
+bool log_sees_next(const struct log *log);
+
 /* Whether a sixteenth of bytes and slots is free beside one more entry that ends at position `end`.
  * It is kept for the no-ops that elections append: a log that is full of entries of which nobody
  * knows any more that they are committed could not commit them, for want of an entry of a new term.

@@ -103,7 +103,15 @@ struct raft_message {
                           ATTACH, HEARTBEAT, SNAPSHOT_NEEDED: the leader's node */
 };
 
-enum raft_message_flags { RAFT_MSG_GRANTED = 1, RAFT_MSG_TRANSFER = 2, RAFT_MSG_RETRANSMIT = 4 };
+enum raft_message_flags {
+    RAFT_MSG_GRANTED = 1,
+    RAFT_MSG_TRANSFER = 2,
+    RAFT_MSG_RETRANSMIT = 4,
+    /* ATTACH: the leader could write the ring itself (set by its driver, which knows the device).
+     * Granted ATTACH_REPLY: the ring is open to it that way. So both ends agree on a grant's mode,
+     * and it never changes within a grant. */
+    RAFT_MSG_ONE_SIDED = 8,
+};
 
 /* Fixed-size little-endian form. The decoder is total; false = not a message. */
 enum { RAFT_MESSAGE_BYTES = 88 };
@@ -223,12 +231,14 @@ struct raft_effect {
             uint64_t to;
             uint64_t last_index; /* whose end `to` is */
             uint64_t last_term;
+            bool one_sided; /* the mode of this grant: write its ring; false: messages */
         } ship;
         struct {
             uint64_t leader;
             uint64_t number;
             uint64_t position; /* first byte that will be written */
             uint64_t term;     /* the leader's; (term, number) names a grant */
+            bool one_sided;    /* GRANT: the leader offers to write the ring itself */
         } grant;
         struct {
             enum raft_role role;

@@ -36,7 +36,8 @@ void raft_on_revoked(struct raft *raft, uint64_t number)
         raft_ignore(raft);
         return;
     }
-    raft_adopt_received(raft);
+    if (!PLANTED(ring_not_searched))
+        raft_adopt_received(raft);
     raft->grant.state = RAFT_GRANT_NONE;
     log_forget_received(raft->log);
     raft->pending.kind = RAFT_PENDING_NONE;

@@ -142,6 +142,8 @@ static void raft_attach_granted(struct raft *raft)
     struct raft_message *reply = raft_send(raft, RAFT_MSG_ATTACH_REPLY, grant->leader);
 
     reply->flags = RAFT_MSG_GRANTED;
+    if (grant->one_sided)
+        reply->flags |= RAFT_MSG_ONE_SIDED;
     reply->grant = grant->number;
     reply->index = raft->log->last_index;
     reply->log_term = raft->log->last_term;
@@ -180,6 +182,7 @@ static void raft_grant_open(struct raft *raft, const struct raft_message *messag
     effect->grant.number = message->grant;
     effect->grant.term = message->term;
     effect->grant.position = raft->log->end;
+    effect->grant.one_sided = (message->flags & RAFT_MSG_ONE_SIDED) != 0;
 }
 
 /* Looks for the highest common entry. The log above it is cut only if it conflicts: the probe says
@@ -302,14 +305,17 @@ void raft_on_received(struct raft *raft, const struct raft_event *event)
 {
     struct raft_grant *grant = &raft->grant;
     uint64_t durable_before = raft->durable_index;
+    uint64_t last_before = raft->log->last_index;
 
     if (grant->state != RAFT_GRANT_OPEN || event->progress.grant != grant->number) {
         raft_ignore(raft);
         return;
     }
-    if (raft->role == RAFT_FOLLOWER)
-        raft_contact(raft);
     raft_adopt_received(raft);
+    /* A datagram is a sign of life. Half an entry, which a dead leader's device left in the ring,
+     * is none, however often it is looked at. */
+    if (raft->role == RAFT_FOLLOWER && (!grant->one_sided || raft->log->last_index > last_before))
+        raft_contact(raft);
     raft_follower_commit(raft, event->progress.commit);
     raft_make_room(raft);
     if (raft_ack_is_due(raft, durable_before, raft_received_position(raft)))

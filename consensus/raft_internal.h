@@ -49,7 +49,7 @@ struct raft_peer {
     uint64_t commit_announced; /* commit index that it has been told of */
     uint8_t state;             /* enum raft_peer_state */
     uint8_t vote;              /* 0 missing, 1 yes, 2 no */
-    bool one_sided;            /* reported SHIPPED: its bytes carry no commit index */
+    bool one_sided;            /* this grant's bytes are written: they carry no commit index */
 };
 
 enum raft_grant_state {

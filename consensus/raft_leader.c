@@ -165,7 +165,7 @@ static void raft_attached(struct raft *raft, struct raft_peer *peer,
     peer->limit = message->limit;
     peer->progress_ns = raft->now_ns;
     peer->attach_round = raft->round;
-    peer->one_sided = false;
+    peer->one_sided = (message->flags & RAFT_MSG_ONE_SIDED) != 0;
     raft_ship_all(raft);
 }
 
@@ -250,6 +250,7 @@ static void raft_ship(struct raft *raft, struct raft_peer *peer)
     effect->ship.to = log_end_of(raft->log, index);
     effect->ship.last_index = index;
     effect->ship.last_term = log_term(raft->log, index);
+    effect->ship.one_sided = peer->one_sided;
     peer->sent_index = index;
     peer->sent_position = effect->ship.to;
     if (!peer->one_sided) /* datagrams of the log carry the commit index */
@@ -332,7 +333,7 @@ static struct raft_peer *raft_shipped_peer(struct raft *raft, const struct raft_
     struct raft_peer *peer = raft_peer_of(raft, event->progress.peer);
 
     if (raft_is_leader(raft) && peer != NULL && peer->state == RAFT_PEER_ATTACHED &&
-        peer->grant == event->progress.grant)
+        (peer->grant == event->progress.grant || PLANTED(older_completion_counted)))
         return peer;
     raft_ignore(raft);
     return NULL;
@@ -343,19 +344,20 @@ static struct raft_peer *raft_shipped_peer(struct raft *raft, const struct raft_
 void raft_on_shipped(struct raft *raft, const struct raft_event *event)
 {
     struct raft_peer *peer = raft_shipped_peer(raft, event);
-    uint64_t index = event->progress.index;
+    uint64_t index = event->progress.index, term = event->progress.term;
 
     if (peer == NULL)
         return;
     peer->one_sided = true;
-    if (index > peer->sent_index || event->progress.term == 0 ||
-        log_term(raft->log, index) != event->progress.term) {
+    if (PLANTED(older_completion_counted))
+        term = log_term(raft->log, index);
+    if (index > peer->sent_index || term == 0 || log_term(raft->log, index) != term) {
         raft_ignore(raft);
         return;
     }
     raft_count_position(raft, peer, log_end_of(raft->log, index));
     if (!raft_on_disk(raft))
-        raft_count_match(raft, peer, index, event->progress.term);
+        raft_count_match(raft, peer, index, term);
     raft_ship(raft, peer);
     raft_advance_commit(raft);
     if (raft_is_leader(raft))

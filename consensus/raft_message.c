@@ -6,7 +6,9 @@
 
 #include <string.h>
 
-enum { RAFT_FLAGS_ALL = RAFT_MSG_GRANTED | RAFT_MSG_TRANSFER | RAFT_MSG_RETRANSMIT };
+enum {
+    RAFT_FLAGS_ALL = RAFT_MSG_GRANTED | RAFT_MSG_TRANSFER | RAFT_MSG_RETRANSMIT | RAFT_MSG_ONE_SIDED
+};
 
 static uint8_t *raft_put(uint8_t *bytes, uint64_t value, unsigned width)
 {

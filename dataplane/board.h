@@ -33,6 +33,7 @@ struct board_shard {
     _Atomic uint8_t role; /* as in struct wire_shard_status */
     _Atomic uint8_t voters;
     _Atomic uint8_t learners;
+    _Atomic uint8_t ship_mode; /* as in struct wire_shard_status */
 };
 
 /* What happened to datagrams, per worker; written by it alone. */

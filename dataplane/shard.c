@@ -141,7 +141,8 @@ static void role_changed(struct shard *shard, const struct raft_effect *effect, 
 }
 
 /* With messages, opening and closing the ring is a matter of which datagrams are taken: both are
- * complete at once. The events go back into the core after the effects of this step are done. */
+ * complete at once. The events go back into the core after the effects of this step are done. With
+ * one-sided writes both take their time (shard_granted, shard_revoked). */
 struct follow_up {
     bool granted, revoked;
     uint64_t grant;
@@ -153,9 +154,13 @@ static void carry_out(struct shard *shard, const struct raft_effect *effect, uin
     switch (effect->kind) {
     case RAFT_FX_SEND: {
         const struct shard_peer *peer = shard_peer_of(shard, effect->message.to);
+        struct raft_message message = effect->message;
 
-        if (peer)
-            shard->host->send_raft(shard->host_context, shard->id, peer->node, &effect->message);
+        if (!peer)
+            break;
+        if (message.kind == RAFT_MSG_ATTACH && shard_offers_writes(shard, peer))
+            message.flags |= RAFT_MSG_ONE_SIDED;
+        shard->host->send_raft(shard->host_context, shard->id, peer->node, &message);
         break;
     }
     case RAFT_FX_PERSIST_HARD:
@@ -177,13 +182,13 @@ static void carry_out(struct shard *shard, const struct raft_effect *effect, uin
     case RAFT_FX_GRANT:
         shard->grant_leader = effect->grant.leader;
         shard->grant_number = effect->grant.number;
-        follow_up->granted = true;
+        follow_up->granted = !shard_ring_open(shard, effect);
         follow_up->grant = effect->grant.number;
         break;
     case RAFT_FX_REVOKE:
         shard->grant_leader = 0;
         shard->grant_number = 0;
-        follow_up->revoked = true;
+        follow_up->revoked = !shard_ring_close(shard);
         follow_up->grant = effect->grant.number;
         break;
     case RAFT_FX_COMMITTED: /* applied at the end of the turn */
@@ -360,6 +365,7 @@ void shard_publish(struct shard *shard, uint64_t now_ns)
     BOARD_SET(row->resources, counts.resources);
     BOARD_SET(row->sessions, counts.sessions);
     BOARD_SET(row->waiters, counts.waiters);
+    BOARD_SET(row->ship_mode, shard_ship_mode(shard));
     BOARD_SET(row->voters, voters);
     BOARD_SET(row->learners, learners);
 }

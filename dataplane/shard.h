@@ -33,6 +33,9 @@ enum {
     SHARD_READ_ITEM_BYTES = 376,       /* struct wire_named with the longest texts */
     SHARD_REPLY_BYTES_MAX = 1280,      /* one reply item */
     SHARD_UNCONFIRMED_SESSIONS = 256,  /* sessions walked per turn after an election */
+    SHARD_WRITES_MAX = 16,             /* batches under way to one peer by one-sided writes; each is
+                                          at most two writes: a completion queue for 2 of these per
+                                          (shard, peer) never runs over */
 };
 
 /* Something an operator may want to know, with up to two named numbers. */
@@ -43,6 +46,26 @@ struct shard_note {
     const char *second_name; /* NULL = only one */
     uint64_t second;
     bool detail; /* only for those who look closely */
+};
+
+/* Whose writes may land in a ring. */
+struct shard_writer {
+    uint64_t replica; /* the leader */
+    uint16_t node;
+    uint64_t term, grant; /* (term, grant) is never given twice by one leader */
+};
+
+/* One RDMA write, from the leader's ring into the same offset of the peer's. */
+struct shard_write {
+    uint64_t to_replica;
+    uint16_t to_node;
+    uint64_t from_replica, term, grant; /* as in the peer's struct shard_writer */
+    uint64_t position;                  /* of the log; offset = position % ring_bytes */
+    const uint8_t *bytes; /* in the own ring: they stay as they are until the write is complete, or
+                             the peer is detached */
+    size_t length;
+    uint64_t number; /* of its batch, to be given back by shard_shipped(); rises */
+    bool last;       /* of its batch: a wrap makes two writes of one */
 };
 
 /* What a shard asks of its owner. No callback may call back into the shard. */
@@ -63,6 +86,24 @@ struct shard_host {
     uint64_t (*draw)(void *context);
     /* For the journal; a rare event. */
     void (*note)(void *context, uint16_t shard, const struct shard_note *note);
+
+    /* One-sided shipping (dataplane/shard_one_sided.c). All five or none; NULL = messages. Who has
+     * them also looks at rings: while shard_polls() is true it must not sleep past a write. */
+
+    /* Begins to open the own ring to one writer; shard_granted() follows. Negative errno: this
+     * writer cannot be let in that way; the grant is for messages then. */
+    int (*ring_open)(void *context, uint16_t shard, const struct shard_writer *writer);
+    /* Begins to close it, whether it is open or being opened. shard_revoked() follows, exactly
+     * once, when nothing lands any more and everything the writer saw complete is visible here. */
+    void (*ring_close)(void *context, uint16_t shard, const struct shard_writer *writer);
+    /* Posts a write; may wait for write_flush. Writes to one peer land in order. shard_shipped() or
+     * shard_ship_failed() follows for a batch, or, after write_stop, nothing. Negative errno: it is
+     * not posted, and the peer is taken for failed. */
+    int (*write)(void *context, uint16_t shard, const struct shard_write *write);
+    /* The doorbell, after the writes of a turn. */
+    void (*write_flush)(void *context, uint16_t shard);
+    /* The queue pair to the peer is reset: own memory is not read for it any more. */
+    void (*write_stop)(void *context, uint16_t shard, uint16_t node, uint64_t replica);
 };
 
 /* The longest run of log bytes in one ship datagram. */
@@ -102,10 +143,38 @@ struct shard_in_flight {
     uint64_t session, number, index;
 };
 
+/* A batch that was posted. */
+struct shard_posted {
+    uint64_t number, grant, index, term;
+};
+
+/* Leader: one-sided writes to a peer. */
+struct shard_writes {
+    uint64_t grant;     /* the peer's, if its mode is one-sided; 0 = messages or detached */
+    uint64_t next, end; /* bytes [next, end) are to be posted */
+    uint64_t end_index; /* whose end `end` is */
+    uint64_t end_term;
+    uint32_t count;       /* batches under way, of this grant; <= SHARD_WRITES_MAX */
+    uint32_t posted_next; /* where the next one is noted */
+    struct shard_posted posted[SHARD_WRITES_MAX]; /* ring; older grants' are overwritten in time */
+    bool broken;          /* a post was refused in this turn: to be told to the core */
+    uint32_t failures;    /* in a row, without a completion between */
+    uint64_t offer_at_ns; /* after many failures: messages until then; 0 = offered */
+};
+
 struct shard_peer {
     uint64_t replica; /* 0 = free */
     uint16_t node;
     struct ship_sender sender;
+    struct shard_writes writes;
+};
+
+/* Follower: the own ring under one-sided shipping. */
+enum shard_ring_state {
+    SHARD_RING_CLOSED = 0, /* or open for messages only */
+    SHARD_RING_OPENING,
+    SHARD_RING_OPEN,
+    SHARD_RING_CLOSING, /* what lands still lands */
 };
 
 /* Shared by a worker's shards: one of them saves, and one fetches, at a time. */
@@ -167,7 +236,10 @@ struct shard {
 
     struct shard_peer peers[RAFT_MEMBERS_MAX];
     uint64_t grant_leader, grant_number, grant_term; /* whose bytes are taken into the ring */
-    bool received;                                   /* bytes arrived in this turn */
+    enum shard_ring_state ring_state;
+    struct shard_writer ring_writer; /* unless CLOSED */
+    uint64_t write_number;           /* of the newest batch posted; never reset */
+    bool received;                   /* bytes arrived in this turn */
     uint64_t received_commit;
     struct ship_receiver receiver;
     uint64_t received_gap; /* position of a hole seen in this turn; UINT64_MAX = none */
@@ -237,6 +309,19 @@ void shard_join_request(struct shard *shard, uint16_t node, uint64_t new_replica
 /* After the burst of peer datagrams: takes shipped bytes into the log. */
 void shard_received(struct shard *shard, uint64_t now_ns);
 
+/* Reports of the one-sided transport, in any order with the above but not from its callbacks. */
+void shard_granted(struct shard *shard, const struct shard_writer *writer, uint64_t now_ns);
+void shard_revoked(struct shard *shard, const struct shard_writer *writer, uint64_t now_ns);
+/* The batch, and every batch before it to that replica, is in its memory. */
+void shard_shipped(struct shard *shard, uint64_t replica, uint64_t number, uint64_t now_ns);
+/* What became of the batch is unknown. */
+void shard_ship_failed(struct shard *shard, uint64_t replica, uint64_t number, uint64_t now_ns);
+/* A peer may write the ring at any moment: shard_received() is to be called in every turn. */
+static inline bool shard_polls(const struct shard *shard)
+{
+    return shard->ring_state == SHARD_RING_OPEN;
+}
+
 /* Mail from the snapshot thread. */
 void shard_mail(struct shard *shard, const struct snapshot_mail *mail, uint64_t now_ns);
 
@@ -284,6 +369,17 @@ void shard_reads_close(struct shard *shard, uint64_t now_ns);
 void shard_ship_extend(struct shard *shard, const struct raft_effect *effect);
 void shard_ship_detach(struct shard *shard, uint64_t replica);
 void shard_ship_flush(struct shard *shard, uint64_t now_ns);
+/* Whether a leader's ATTACH to it offers writes. */
+bool shard_offers_writes(const struct shard *shard, const struct shard_peer *peer);
+/* False: not this way; the driver answers at once. */
+bool shard_ring_open(struct shard *shard, const struct raft_effect *effect);
+bool shard_ring_close(struct shard *shard);
+void shard_ring_poll(struct shard *shard, uint64_t now_ns);
+void shard_writes_extend(struct shard *shard, struct shard_peer *peer,
+                         const struct raft_effect *effect);
+void shard_writes_stop(struct shard *shard, struct shard_peer *peer);
+void shard_writes_flush(struct shard *shard, uint64_t now_ns);
+uint8_t shard_ship_mode(const struct shard *shard);
 void shard_configuration(struct shard *shard);
 struct shard_peer *shard_peer_of(struct shard *shard, uint64_t replica);
 void shard_fetch_from(struct shard *shard, uint64_t peer, uint16_t node);

@@ -140,6 +140,10 @@ void shard_ship_extend(struct shard *shard, const struct raft_effect *effect)
 
     if (!peer)
         return;
+    if (effect->ship.one_sided) {
+        shard_writes_extend(shard, peer, effect);
+        return;
+    }
     if (peer->sender.grant != effect->ship.grant)
         ship_sender_start(&peer->sender, effect->ship.grant, effect->ship.from);
     ship_sender_extend(&peer->sender, effect->ship.to, effect->ship.last_index,
@@ -150,8 +154,10 @@ void shard_ship_detach(struct shard *shard, uint64_t replica)
 {
     struct shard_peer *peer = shard_peer_of(shard, replica);
 
-    if (peer)
-        ship_sender_stop(&peer->sender);
+    if (!peer)
+        return;
+    ship_sender_stop(&peer->sender);
+    shard_writes_stop(shard, peer);
 }
 
 static void ship_to(struct shard *shard, struct shard_peer *peer, uint64_t now_ns)
@@ -188,6 +194,8 @@ void shard_ship_flush(struct shard *shard, uint64_t now_ns)
         if (shard->peers[i].replica)
             ship_to(shard, &shard->peers[i], now_ns);
     }
+    if (shard->host->write)
+        shard_writes_flush(shard, now_ns);
 }
 
 /* ---- log bytes in ---------------------------------------------------------------------------- */
@@ -197,7 +205,8 @@ void shard_ship(struct shard *shard, const struct wire_ship *ship)
     const uint8_t *bytes = (const uint8_t *)(ship + 1);
 
     if (ship->to_replica != shard->replica || ship->from_replica != shard->grant_leader ||
-        ship->grant != shard->grant_number || ship->term != shard->view.term)
+        ship->grant != shard->grant_number || ship->term != shard->view.term ||
+        shard->ring_state != SHARD_RING_CLOSED)
         return; /* the writer was deposed, or this is from before the last attach */
     if (!log_write(&shard->log, ship->position, bytes, ship->length)) {
         if (ship->position > shard->log.received)
@@ -229,6 +238,7 @@ static void ask_again(struct shard *shard)
 
 void shard_received(struct shard *shard, uint64_t now_ns)
 {
+    shard_ring_poll(shard, now_ns);
     if (shard->received) {
         shard->received = false;
         shard_step(shard, &(struct raft_event){.kind = RAFT_EV_RECEIVED,

@@ -105,6 +105,7 @@ static void fill_shard_status(const struct board_shard *row, uint16_t shard,
     status->shard = shard;
     status->leader_node = BOARD_GET(row->leader_node);
     status->role = BOARD_GET(row->role);
+    status->ship_mode = BOARD_GET(row->ship_mode);
     status->voters = BOARD_GET(row->voters);
     status->learners = BOARD_GET(row->learners);
     status->term = BOARD_GET(row->term);

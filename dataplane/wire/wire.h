@@ -525,7 +525,7 @@ struct wire_shard_status {
     uint8_t role; /* 0 follower, 1 candidate, 2 leader, 3 learner, 4 rebuilding */
     uint8_t voters;
     uint8_t learners;
-    uint8_t ship_mode; /* 0 messages */
+    uint8_t ship_mode; /* 0 messages, 1 one-sided (leader: to at least one peer) */
     uint64_t term;
     uint64_t last_index;
     uint64_t commit_index;

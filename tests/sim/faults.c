@@ -29,6 +29,24 @@ static void draw_winds(struct sim *sim)
     }
 }
 
+/* In `all` a share of the seeds, chosen without a word of theirs: the others' histories stay. Not
+ * together with figure 8, which plays with datagrams. */
+static void draw_rdma(struct sim *sim)
+{
+    struct sim_weather *weather = &sim->weather;
+
+    weather->rdma = sim->profile == SIM_RDMA ||
+                    (sim->profile == SIM_ALL && !weather->elections && sim->seed % 10 == 7);
+    if (!weather->rdma)
+        return;
+    weather->rdma_error_permille = (uint32_t)sim_below(sim, 12);
+    weather->rdma_late_permille = (uint32_t)sim_below(sim, 120);
+    if (sim->profile != SIM_RDMA)
+        return;
+    weather->memory = sim_chance(sim, 500);
+    weather->elections = sim_chance(sim, 500);
+}
+
 void sim_weather_draw(struct sim *sim)
 {
     struct sim_weather *weather = &sim->weather;
@@ -51,6 +69,7 @@ void sim_weather_draw(struct sim *sim)
         sim->profile == SIM_MEMORY || (sim->profile == SIM_ALL && sim_chance(sim, 100));
     weather->workers = sim->profile != SIM_CALM && sim_chance(sim, 300);
     weather->storage = sim->profile == SIM_STORAGE || sim->profile == SIM_ALL;
+    draw_rdma(sim);
     sim_faults_draw(sim);
 }
 
@@ -74,7 +93,8 @@ enum {
     IN_MEMBERSHIP = 1 << SIM_MEMBERSHIP,
     IN_ELECTIONS = 1 << SIM_ELECTIONS,
     IN_MEMORY = 1 << SIM_MEMORY,
-    IN_ANY = IN_FAULTS | IN_STORAGE | IN_MEMBERSHIP | IN_ELECTIONS | IN_MEMORY,
+    IN_RDMA = 1 << SIM_RDMA,
+    IN_ANY = IN_FAULTS | IN_STORAGE | IN_MEMBERSHIP | IN_ELECTIONS | IN_MEMORY | IN_RDMA,
 };
 
 static const struct fault {
@@ -85,8 +105,8 @@ static const struct fault {
     {fault_client, 15, IN_ANY},
     {fault_snapshot, 15, IN_ANY},
     {fault_transfer, 10, IN_ANY},
-    {fault_partition, 15, IN_FAULTS | IN_ELECTIONS | IN_MEMORY},
-    {fault_clog, 8, IN_FAULTS | IN_ELECTIONS | IN_MEMORY},
+    {fault_partition, 15, IN_FAULTS | IN_ELECTIONS | IN_MEMORY | IN_RDMA},
+    {fault_clog, 8, IN_FAULTS | IN_ELECTIONS | IN_MEMORY | IN_RDMA},
     {fault_crash, 13, IN_ANY},
     {fault_power, 4, IN_ANY},
     {fault_pause, 5, IN_ANY},
@@ -96,7 +116,7 @@ static const struct fault {
     {fault_rot, 5, IN_STORAGE},
     {fault_snapshot_rot, 3, IN_STORAGE},
     {fault_wipe, 4, IN_MEMBERSHIP},
-    {fault_storm, 0, IN_ELECTIONS},
+    {fault_storm, 0, IN_ELECTIONS | IN_RDMA},
     {fault_figure8, 0, IN_ELECTIONS},
 };
 

@@ -17,22 +17,21 @@ struct arguments {
 
 static void usage(FILE *to)
 {
-    fprintf(
-        to,
-        "usage: belay-sim [--seed N | --seeds A..B | --minutes M] [options]\n"
-        "  --seed N         one seed, in this process\n"
-        "  --seeds A..B     many\n"
-        "  --minutes M      seeds from 1 (or from --seed N) on until the time is over\n"
-        "  --jobs J         so many processes at a time (1)\n"
-        "  --profile NAME   calm, faults, storage, membership, elections, memory, all (default;\n"
-        "                   with a plant: the one that finds it soonest)\n"
-        "  --trace          a transcript of what happens (one seed)\n"
-        "  --plant NAME     with a fault planted into the product\n"
-        "  --list-plants    which there are\n"
-        "  --keep-going     all seeds, also after one that broke a promise\n"
-        "  --quiet          only failures\n"
-        "  --report         sums and rates at the end\n"
-        "Exit code: 0 every promise held, 1 one was broken, 2 bad usage.\n");
+    fprintf(to,
+            "usage: belay-sim [--seed N | --seeds A..B | --minutes M] [options]\n"
+            "  --seed N         one seed, in this process\n"
+            "  --seeds A..B     many\n"
+            "  --minutes M      seeds from 1 (or from --seed N) on until the time is over\n"
+            "  --jobs J         so many processes at a time (1)\n"
+            "  --profile NAME   calm, faults, storage, membership, elections, memory, rdma, all\n"
+            "                   (default; with a plant: the one that finds it soonest)\n"
+            "  --trace          a transcript of what happens (one seed)\n"
+            "  --plant NAME     with a fault planted into the product\n"
+            "  --list-plants    which there are\n"
+            "  --keep-going     all seeds, also after one that broke a promise\n"
+            "  --quiet          only failures\n"
+            "  --report         sums and rates at the end\n"
+            "Exit code: 0 every promise held, 1 one was broken, 2 bad usage.\n");
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */

@@ -480,6 +480,7 @@ void sim_node_turn(struct sim_node *node)
         if (!take_write(node, w, now_ns))
             return;
     }
+    sim_rdma_turn(node, now_ns);
     take_datagrams(node, now_ns, true);
     for (uint16_t s = 0; s < sim->shards; s++)
         shard_received(&node->shards[s], now_ns);
@@ -534,6 +535,7 @@ void sim_node_crash(struct sim_node *node, const char *why)
         return;
     sim_trace(node->sim, "n%u    dies: %s", node->id, why);
     node->sim->crashes++;
+    sim_rdma_crash(node);
     sim_disk_crash(node);
     if (node->sim->weather.memory) {
         sim_disk_wipe(&node->disk);
@@ -698,6 +700,8 @@ static void fill_options(struct sim_node *node)
         .draw = host_draw,
         .note = host_note,
     };
+    if (sim->weather.rdma)
+        sim_rdma_host(&node->host);
 }
 
 /* Every listed node is present and blank: the cluster forms. */

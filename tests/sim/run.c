@@ -13,7 +13,7 @@
 enum { SETTLE_LOOKS = 600 }; /* of 50 ms */
 
 static const char *const profiles[SIM_PROFILES] = {"calm",      "faults", "storage", "membership",
-                                                   "elections", "memory", "all"};
+                                                   "elections", "memory", "rdma",    "all"};
 
 const char *sim_profile_name(enum sim_profile profile)
 {
@@ -160,6 +160,11 @@ static void step(struct sim *sim, struct sim_event *event)
     case SIM_EV_HEAL_LINK:
         sim->cut[event->who][event->detail] = false;
         break;
+    case SIM_EV_RDMA_RING:
+    case SIM_EV_RDMA_LAND:
+    case SIM_EV_RDMA_DONE:
+        sim_rdma_event(sim, event);
+        break;
     }
     free(event->packet);
 }
@@ -210,6 +215,8 @@ static struct sim *sim_new(uint64_t seed, enum sim_profile profile, bool trace)
     sim->agents_count = 1 + (uint32_t)sim_below(sim, SIM_AGENTS_MAX);
     sim->end_ns = 8 * SIM_SECOND + sim_below(sim, 12 * SIM_SECOND);
     draw_names(sim);
+    if (sim->weather.rdma)
+        sim->rdma = sim_rdma_new();
     sim->raft = check_raft_new(sim);
     sim->state = check_state_new(sim);
     sim->locks = check_locks_new(sim);
@@ -251,6 +258,7 @@ void sim_free(struct sim *sim)
     while (sim_next(sim, &event))
         free(event.packet);
     free(sim->events);
+    sim_rdma_free(sim);
     for (int i = 0; i < 32; i++)
         free(sim->old[i]);
     check_raft_free(sim->raft);

@@ -3,9 +3,10 @@
  * The simulator: a cluster and its clients in one thread, on one virtual clock, from one seed.
  *
  * Real: Raft core, log, shipping, shards, lock machine, WAL and snapshot formats, recovery, client
- * core. Simulated: network, disks, clocks, processes, snapshot threads (tests/sim/snapshots.c), the
- * datagram side of a worker (node.c), the file side of recovery (recover.c). Whatever decides
- * anything comes from the seed: no address, no wall clock, no uninitialised memory.
+ * core. Simulated: network, RDMA memory, disks, clocks, processes, snapshot threads
+ * (tests/sim/snapshots.c), the datagram side of a worker (node.c), the file side of recovery
+ * (recover.c). Whatever decides anything comes from the seed: no address, no wall clock, no
+ * uninitialised memory.
  *
  * Time that nobody sees is `sim->now_ns`; nodes and clients read clocks of their own, with an
  * offset and a rate (sim_clock_read).
@@ -49,6 +50,7 @@ enum sim_profile {
     SIM_MEMBERSHIP,
     SIM_ELECTIONS,
     SIM_MEMORY,
+    SIM_RDMA,
     SIM_ALL,
     SIM_PROFILES
 };
@@ -68,6 +70,9 @@ struct sim_weather {
     bool workers;   /* nodes start with one to three of them */
     bool storage;   /* starts are interrupted */
     bool elections; /* leaders fall all the time */
+    bool rdma;      /* logs are shipped by one-sided writes (rdma.c) */
+    uint32_t rdma_error_permille; /* of writes end with an error, whatever became of them */
+    uint32_t rdma_late_permille;  /* land, complete, open, close late */
 };
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
@@ -94,6 +99,9 @@ enum sim_event_kind {
     SIM_EV_FAULT,
     SIM_EV_STORM,
     SIM_EV_HEAL_LINK,
+    SIM_EV_RDMA_RING,
+    SIM_EV_RDMA_LAND,
+    SIM_EV_RDMA_DONE,
 };
 
 struct sim_packet {
@@ -327,6 +335,7 @@ struct sim_figure8 {
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
+struct sim_rdma;
 struct check_raft;
 struct check_state;
 struct check_locks;
@@ -361,6 +370,7 @@ struct sim {
     char failure[512];
     uint64_t settle_index[SIM_SHARDS_MAX]; /* committed when the clients were done; 0 = not yet */
     uint64_t steps, packets, grants, completions, faults_done, crashes, snapshots_done;
+    struct sim_rdma *rdma; /* NULL without */
     struct check_raft *raft;
     struct check_state *state;
     struct check_locks *locks;
@@ -403,6 +413,17 @@ void sim_net_send(struct sim *sim, const struct wire_address *from, const struct
                   const void *bytes, size_t length);
 void sim_net_heal(struct sim *sim);
 bool sim_net_open(const struct sim *sim, uint16_t node, uint16_t other_node); /* both ways */
+
+/* ---- rdma.c ---------------------------------------------------------------------------------- */
+
+struct sim_rdma *sim_rdma_new(void);
+void sim_rdma_free(struct sim *sim);
+void sim_rdma_host(struct shard_host *host);
+void sim_rdma_event(struct sim *sim, const struct sim_event *event);
+/* Gives the shards what was reported since the last turn. */
+void sim_rdma_turn(struct sim_node *node, uint64_t now_ns);
+void sim_rdma_crash(struct sim_node *node); /* its memory is gone, its queue pairs too */
+void sim_rdma_break(struct sim *sim, uint16_t from, uint16_t to); /* queue pairs to a node fail */
 
 /* ---- disk.c ---------------------------------------------------------------------------------- */
 
