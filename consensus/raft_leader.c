@@ -333,7 +333,7 @@ static struct raft_peer *raft_shipped_peer(struct raft *raft, const struct raft_
     struct raft_peer *peer = raft_peer_of(raft, event->progress.peer);
 
     if (raft_is_leader(raft) && peer != NULL && peer->state == RAFT_PEER_ATTACHED &&
-        (peer->grant == event->progress.grant || PLANTED(older_completion_counted)))
+        peer->grant == event->progress.grant)
         return peer;
     raft_ignore(raft);
     return NULL;
@@ -349,8 +349,6 @@ void raft_on_shipped(struct raft *raft, const struct raft_event *event)
     if (peer == NULL)
         return;
     peer->one_sided = true;
-    if (PLANTED(older_completion_counted))
-        term = log_term(raft->log, index);
     if (index > peer->sent_index || term == 0 || log_term(raft->log, index) != term) {
         raft_ignore(raft);
         return;

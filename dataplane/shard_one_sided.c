@@ -293,7 +293,8 @@ void shard_ship_failed(struct shard *shard, uint64_t replica, uint64_t number, u
     copy = *posted;
     if (copy.grant == peer->writes.grant)
         failed(shard, peer, now_ns);
-    step_shipped(shard, replica, &copy, RAFT_EV_SHIP_FAILED, now_ns);
+    step_shipped(shard, replica, &copy,
+                 PLANTED(error_counted) ? RAFT_EV_SHIPPED : RAFT_EV_SHIP_FAILED, now_ns);
 }
 
 /* ---- what others see ------------------------------------------------------------------------- */

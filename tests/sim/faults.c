@@ -118,6 +118,9 @@ static const struct fault {
     {fault_wipe, 4, IN_MEMBERSHIP},
     {fault_storm, 0, IN_ELECTIONS | IN_RDMA},
     {fault_figure8, 0, IN_ELECTIONS},
+    /* These two are drawn only where there is RDMA. */
+    {fault_queue_pairs, 15, IN_RDMA},
+    {fault_deposed, 20, IN_RDMA},
 };
 
 enum { FAULTS = sizeof faults / sizeof faults[0] };
@@ -131,6 +134,8 @@ void sim_faults_draw(struct sim *sim)
     for (size_t i = 0; i < FAULTS; i++) {
         uint32_t weight = faults[i].weight;
 
+        if (faults[i].profiles == IN_RDMA && !sim->weather.rdma)
+            continue;
         if (sim->weather.elections && !weight)
             weight = 12;
         if (sim->profile != SIM_ALL && !(faults[i].profiles & (1u << sim->profile)))

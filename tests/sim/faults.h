@@ -31,6 +31,8 @@ void fault_snapshot(struct sim *sim);
 /* faults_net.c */
 void fault_partition(struct sim *sim);
 void fault_clog(struct sim *sim);
+void fault_queue_pairs(struct sim *sim);
+void fault_deposed(struct sim *sim);
 void fault_storm(struct sim *sim);
 /* figure8.c */
 void fault_figure8(struct sim *sim);

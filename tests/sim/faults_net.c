@@ -57,6 +57,53 @@ void fault_clog(struct sim *sim)
     sim->clogged_until_ns[from][to] = sim->now_ns + for_ns;
 }
 
+/* A port goes down for a moment, or a cable is pulled: everything under way fails. */
+void fault_queue_pairs(struct sim *sim)
+{
+    uint16_t a = (uint16_t)sim_below(sim, sim->nodes_count);
+    uint16_t b = (uint16_t)sim_below(sim, sim->nodes_count);
+
+    sim_trace(sim, "the queue pairs between n%u and n%u fail", a + 1, b + 1);
+    sim_rdma_break(sim, a, b);
+    sim_rdma_break(sim, b, a);
+}
+
+static struct sim_node *some_leader(struct sim *sim)
+{
+    uint16_t s = (uint16_t)sim_below(sim, sim->shards);
+
+    for (uint16_t i = 0; i < sim->nodes_count; i++) {
+        struct sim_node *node = &sim->nodes[i];
+
+        if (node->up && node->shards[s].view.role == RAFT_LEADER)
+            return node;
+    }
+    return NULL;
+}
+
+/* A leader that nobody hears, and that does not know: others' answers of a moment ago come late,
+ * and its writes land while its successor is being elected. */
+void fault_deposed(struct sim *sim)
+{
+    struct sim_node *leader = some_leader(sim);
+    uint64_t hold_ns = 150 * SIM_MS + sim_below(sim, 200 * SIM_MS);
+    uint16_t n;
+
+    if (!leader)
+        return;
+    n = (uint16_t)(leader->id - 1);
+    sim_trace(sim, "n%u    is not heard; its writes are held up for %.3f s", leader->id,
+              (double)hold_ns / 1e9);
+    for (uint16_t i = 0; i < sim->nodes_count; i++) {
+        if (i == n)
+            continue;
+        sim->clogged_until_ns[n][i] = sim->now_ns + 400 * SIM_MS + sim_below(sim, 600 * SIM_MS);
+        if (sim_chance(sim, 900))
+            sim->clogged_until_ns[i][n] = sim->now_ns + sim_below(sim, 450 * SIM_MS);
+        sim_rdma_hold(sim, n, i, sim->now_ns + hold_ns + sim_below(sim, 40 * SIM_MS));
+    }
+}
+
 /* ---- storms of elections --------------------------------------------------------------------- */
 
 struct sim_node *sim_leader_of(struct sim *sim, uint16_t s)

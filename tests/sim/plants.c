@@ -65,6 +65,12 @@ static const struct plant {
     {"returned_early", "a lost lock is given back while its holder may still be stopping", SIM_ALL},
     {"reentrant_trusted", "a reentrant grant is taken at its word while a release is under way",
      SIM_ALL},
+    {"fence_not_awaited", "a replica goes on before its ring is closed to the old leader",
+     SIM_RDMA},
+    {"ring_not_searched", "what landed before the ring was closed is not taken over", SIM_RDMA},
+    {"window_not_zeroed", "a ring is opened with what was cut still in it", SIM_RDMA},
+    {"error_counted", "a write that ended with an error counts like any other", SIM_RDMA},
+    {"posted_counted", "a write counts when it is posted", SIM_RDMA},
 };
 
 const char *plant_active;

@@ -64,6 +64,8 @@ struct report {
 
 struct sim_rdma {
     struct ring rings[SIM_NODES_MAX][SIM_SHARDS_MAX];
+    uint64_t held_until_ns[SIM_NODES_MAX][SIM_NODES_MAX];
+    uint64_t slow_until_ns; /* until then rings open and close slowly */
     struct pair pairs[SIM_NODES_MAX][SIM_NODES_MAX][SIM_SHARDS_MAX];
     struct write *writes;
     uint32_t writes_max;
@@ -164,11 +166,14 @@ static void order_ring(struct sim_node *node, uint16_t shard, enum ring_state st
 {
     struct sim *sim = node->sim;
     struct ring *ring = &sim->rdma->rings[node->id - 1][shard];
+    uint64_t after_ns = some_time(sim, 10 * SIM_US);
 
     ring->state = state;
     ring->serial++;
-    (void)sim_post(sim, sim->now_ns + some_time(sim, 10 * SIM_US), SIM_EV_RDMA_RING, node->id - 1u,
-                   node->epoch, ring->serial * SIM_SHARDS_MAX + shard, NULL);
+    if (sim->now_ns < sim->rdma->slow_until_ns && !sim->healed)
+        after_ns += sim_below(sim, 100 * SIM_MS);
+    (void)sim_post(sim, sim->now_ns + after_ns, SIM_EV_RDMA_RING, node->id - 1u, node->epoch,
+                   ring->serial * SIM_SHARDS_MAX + shard, NULL);
 }
 
 static int host_ring_open(void *context, uint16_t shard, const struct shard_writer *writer)
@@ -434,6 +439,10 @@ static bool is_held_up(struct sim *sim, struct write *write)
         post_event(sim, write, SIM_EV_RDMA_LAND, sim->now_ns + SIM_MS);
         return true;
     }
+    if (sim->now_ns < sim->rdma->held_until_ns[write->from][write->to] && !sim->healed) {
+        post_event(sim, write, SIM_EV_RDMA_LAND, sim->rdma->held_until_ns[write->from][write->to]);
+        return true;
+    }
     if (sim->cut[write->from][write->to] && writer_lives(sim, write) && !write->stopped &&
         write->tries++ < CUT_TRIES) {
         post_event(sim, write, SIM_EV_RDMA_LAND, sim->now_ns + CUT_RETRY_NS);
@@ -521,6 +530,12 @@ void sim_rdma_event(struct sim *sim, const struct sim_event *event)
         land_event(sim, write);
     else
         done_event(sim, write);
+}
+
+void sim_rdma_hold(struct sim *sim, uint16_t from, uint16_t to, uint64_t until_ns)
+{
+    sim->rdma->held_until_ns[from][to] = until_ns;
+    sim->rdma->slow_until_ns = until_ns;
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */

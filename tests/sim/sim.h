@@ -423,6 +423,8 @@ void sim_rdma_event(struct sim *sim, const struct sim_event *event);
 /* Gives the shards what was reported since the last turn. */
 void sim_rdma_turn(struct sim_node *node, uint64_t now_ns);
 void sim_rdma_crash(struct sim_node *node); /* its memory is gone, its queue pairs too */
+/* Nothing lands before that, and rings open and close slowly. */
+void sim_rdma_hold(struct sim *sim, uint16_t from, uint16_t to, uint64_t until_ns);
 void sim_rdma_break(struct sim *sim, uint16_t from, uint16_t to); /* queue pairs to a node fail */
 
 /* ---- disk.c ---------------------------------------------------------------------------------- */
