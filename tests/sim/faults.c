@@ -43,7 +43,7 @@ static void draw_rdma(struct sim *sim)
     weather->rdma_late_permille = (uint32_t)sim_below(sim, 120);
     if (sim->profile != SIM_RDMA)
         return;
-    weather->memory = sim_chance(sim, 500);
+    weather->memory = sim_chance(sim, 700);
     weather->elections = sim_chance(sim, 500);
 }
 

@@ -86,7 +86,7 @@ static struct sim_node *some_leader(struct sim *sim)
 void fault_deposed(struct sim *sim)
 {
     struct sim_node *leader = some_leader(sim);
-    uint64_t hold_ns = 150 * SIM_MS + sim_below(sim, 200 * SIM_MS);
+    uint64_t hold_ns = 160 * SIM_MS + sim_below(sim, 140 * SIM_MS);
     uint16_t n;
 
     if (!leader)
@@ -99,7 +99,7 @@ void fault_deposed(struct sim *sim)
             continue;
         sim->clogged_until_ns[n][i] = sim->now_ns + 400 * SIM_MS + sim_below(sim, 600 * SIM_MS);
         if (sim_chance(sim, 900))
-            sim->clogged_until_ns[i][n] = sim->now_ns + sim_below(sim, 450 * SIM_MS);
+            sim->clogged_until_ns[i][n] = sim->now_ns + 40 * SIM_MS + sim_below(sim, 110 * SIM_MS);
         sim_rdma_hold(sim, n, i, sim->now_ns + hold_ns + sim_below(sim, 40 * SIM_MS));
     }
 }

@@ -1,2 +1,3 @@
 belay_unit_test(test_push belay_dataplane)
 belay_unit_test(test_shard belay_dataplane)
+belay_unit_test(test_shard_one_sided belay_dataplane)

@@ -257,6 +257,73 @@ Test(raft_log_rules, revoke_before_standing)
     cr_assert_eq(solo_view(&solo).term, 2);
 }
 
+/* ---- one-sided --------------------------------------------------------------------------------
+ */
+
+static void ring_is_open(bool one_sided)
+{
+    struct raft_event event = {.kind = RAFT_EV_GRANTED};
+
+    event.progress.grant = 1;
+    event.progress.one_sided = one_sided;
+    solo_event(&solo, event);
+}
+
+/* A dead leader's device may have left half an entry in the ring: looking at it again and again
+ * must not keep the follower from standing. */
+Test(raft_log_rules, half_an_entry_is_no_sign_of_life)
+{
+    start(RAFT_MEMORY, 3);
+    solo_message(&solo,
+                 (struct raft_message){.kind = RAFT_MSG_ATTACH, .from = 2, .term = 1, .grant = 1});
+    ring_is_open(true);
+    uint64_t deadline_ns = raft_next_deadline(solo.raft);
+    solo.now_ns += 50 * MS;
+    solo_progress(&solo, RAFT_EV_RECEIVED, 0, 0, 0, 1);
+    cr_assert_eq(raft_next_deadline(solo.raft), deadline_ns);
+    solo_ship(&solo, 1, 1, 1, 0);
+    cr_assert_eq(solo.log.last_index, 1);
+    cr_assert_geq(raft_next_deadline(solo.raft), solo.now_ns + 100 * MS);
+}
+
+/* Both ends agree in the attach on who writes. */
+Test(raft_log_rules, an_attach_agrees_on_the_mode)
+{
+    start(RAFT_MEMORY, 3);
+    solo_message(&solo, (struct raft_message){.kind = RAFT_MSG_ATTACH,
+                                              .flags = RAFT_MSG_ONE_SIDED,
+                                              .from = 2,
+                                              .term = 1,
+                                              .grant = 1});
+    cr_assert(solo_effect(&solo, RAFT_FX_GRANT)->grant.one_sided);
+    ring_is_open(true);
+    cr_assert_eq(solo_sent(&solo, RAFT_MSG_ATTACH_REPLY, 2)->flags,
+                 RAFT_MSG_GRANTED | RAFT_MSG_ONE_SIDED);
+    start(RAFT_MEMORY, 3);
+    solo_message(&solo, (struct raft_message){.kind = RAFT_MSG_ATTACH,
+                                              .flags = RAFT_MSG_ONE_SIDED,
+                                              .from = 2,
+                                              .term = 1,
+                                              .grant = 1});
+    ring_is_open(false); /* offered, but this replica cannot */
+    cr_assert_eq(solo_sent(&solo, RAFT_MSG_ATTACH_REPLY, 2)->flags, RAFT_MSG_GRANTED);
+
+    start(RAFT_MEMORY, 3);
+    solo_lead(&solo);
+    struct raft_view view = solo_view(&solo);
+    for (uint64_t id = 2; id <= 3; id++) {
+        uint8_t flags = id == 2 ? RAFT_MSG_GRANTED | RAFT_MSG_ONE_SIDED : RAFT_MSG_GRANTED;
+
+        solo_message(&solo, (struct raft_message){.kind = RAFT_MSG_ATTACH_REPLY,
+                                                  .flags = flags,
+                                                  .from = id,
+                                                  .term = view.term,
+                                                  .grant = solo_peer(&view, id)->grant,
+                                                  .limit = log_limit(&solo.log)});
+        cr_assert_eq(solo_effect(&solo, RAFT_FX_SHIP)->ship.one_sided, id == 2);
+    }
+}
+
 /* ---- leader ---------------------------------------------------------------------------------- */
 
 /* CCF#5325: a hint about where to probe is no match index. */
