@@ -37,6 +37,7 @@ belay_sim_test(all ${sim_all})
 belay_sim_test(elections ${sim_other})
 belay_sim_test(membership ${sim_other})
 belay_sim_test(memory ${sim_other})
+belay_sim_test(rdma ${sim_other})
 belay_sim_test(calm ${sim_other})
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
