@@ -274,6 +274,14 @@ struct sim_file *sim_file_newest(struct sim_disk *disk, uint64_t replica, uint64
     return newest;
 }
 
+void sim_file_sweep(struct sim_disk *disk, struct manifest *manifest)
+{
+    for (int i = 0; i < SIM_FILES_MAX; i++) {
+        if (disk->files[i].used && !manifest_find(manifest, disk->files[i].replica))
+            file_remove(&disk->files[i]);
+    }
+}
+
 /* Takes the file's bytes; the newest two of a replica stay. */
 void sim_file_keep(struct sim_disk *disk, struct sim_file *file)
 {

@@ -314,5 +314,6 @@ bool sim_node_renew(struct sim_node *node, struct shard_start starts[])
     if (interrupted(node, "before the old WAL is deleted"))
         return false;
     sim_wal_remove_others(&node->disk, incarnation);
+    sim_file_sweep(&node->disk, manifest);
     return true;
 }

@@ -445,6 +445,8 @@ void sim_disk_wipe(struct sim_disk *disk);
 bool sim_disk_rot(struct sim_node *node);
 int sim_disk_read(void *context, uint32_t segment, uint64_t offset, void *buffer, size_t bytes);
 struct sim_file *sim_file_newest(struct sim_disk *disk, uint64_t replica, uint64_t below);
+/* Files of replicas that the manifest does not name are gone. */
+void sim_file_sweep(struct sim_disk *disk, struct manifest *manifest);
 void sim_file_keep(struct sim_disk *disk, struct sim_file *file);
 void sim_manifest_save(struct sim_node *node);
 
