@@ -98,6 +98,8 @@ static void note_broken(const struct many *many, struct ledger *ledger, uint64_t
         ledger->running = false;
 }
 
+enum { PLANTED_SECONDS_MAX = 15 }; /* of real time for one seed; without a fault it is below one */
+
 static void child(const struct many *many, struct ledger *ledger, uint32_t job, uint64_t until_ns)
 {
     while (ledger->running && (!until_ns || wall_ns() < until_ns)) {
@@ -107,6 +109,8 @@ static void child(const struct many *many, struct ledger *ledger, uint32_t job, 
         if (seed > many->last)
             break;
         ledger->at[job] = seed;
+        if (many->plant) /* a fault may make the product loop for ever: that is found, too */
+            (void)alarm(PLANTED_SECONDS_MAX);
         sim = sim_run(seed, many->profile, false);
         ledger->at[job] = 0;
         count(ledger, sim);

@@ -299,6 +299,7 @@ Test(raft_log_rules, an_attach_agrees_on_the_mode)
     ring_is_open(true);
     cr_assert_eq(solo_sent(&solo, RAFT_MSG_ATTACH_REPLY, 2)->flags,
                  RAFT_MSG_GRANTED | RAFT_MSG_ONE_SIDED);
+    solo_free(&solo);
     start(RAFT_MEMORY, 3);
     solo_message(&solo, (struct raft_message){.kind = RAFT_MSG_ATTACH,
                                               .flags = RAFT_MSG_ONE_SIDED,
@@ -307,7 +308,7 @@ Test(raft_log_rules, an_attach_agrees_on_the_mode)
                                               .grant = 1});
     ring_is_open(false); /* offered, but this replica cannot */
     cr_assert_eq(solo_sent(&solo, RAFT_MSG_ATTACH_REPLY, 2)->flags, RAFT_MSG_GRANTED);
-
+    solo_free(&solo);
     start(RAFT_MEMORY, 3);
     solo_lead(&solo);
     struct raft_view view = solo_view(&solo);
