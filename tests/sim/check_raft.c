@@ -11,7 +11,8 @@
 #include "tests/sim/sim.h"
 
 struct truth_entry {
-    uint64_t checksum, term; /* the checksum covers everything before it */
+    uint64_t checksum; /* covers everything before it */
+    uint64_t term;     /* in which it was committed, at the latest: of whom it was seen at first */
 };
 
 struct truth {
@@ -96,7 +97,7 @@ static void note_members(struct truth *truth, uint64_t index,
     truth->members[at] = members_hash(configuration);
 }
 
-static void append(struct sim *sim, uint16_t shard, const struct log_entry *entry)
+static void append(struct sim *sim, uint16_t shard, const struct log_entry *entry, uint64_t term)
 {
     struct raft_configuration configuration;
 
@@ -108,7 +109,7 @@ static void append(struct sim *sim, uint16_t shard, const struct log_entry *entr
         assert(truth->entries);
     }
     truth->entries[truth->count++] =
-        (struct truth_entry){.checksum = entry->checksum, .term = entry->term};
+        (struct truth_entry){.checksum = entry->checksum, .term = term};
     if (entry->kind == LOG_COMMANDS)
         note_commands(truth, entry);
     if (entry->kind == LOG_CONFIGURATION &&
@@ -149,14 +150,16 @@ static void judge_commit(struct sim *sim, const struct sim_node *node, uint16_t 
                      node->id, s, (unsigned long long)commit, (unsigned long long)truth->count + 1);
             return;
         }
-        append(sim, s, entry);
+        append(sim, s, entry, shard->view.term);
     }
     if (shard->applied > commit && shard->state == SHARD_RUNNING)
         sim_fail(sim, "durable", "n%u s%u: applied %llu beyond commit index %llu", node->id, s,
                  (unsigned long long)shard->applied, (unsigned long long)commit);
 }
 
-/* Terms never fall along the log, so the last entry of an earlier term says it for all before. */
+/* What was committed in earlier terms must be there, and nothing else: a candidate may learn late
+ * that it won a term, when another leads since and has committed more. The last such entry says it
+ * for all before. */
 static void judge_completeness(struct sim *sim, const struct sim_node *node, uint16_t s)
 {
     const struct shard *shard = &node->shards[s];
