@@ -8,7 +8,6 @@
  * Exit code 0: every lock was acquired and none was lost.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <getopt.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,13 +15,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "client/core.h"
+#include "bench/core_socket.h"
 
-enum { BURST = 64, OUTSTANDING_MAX = 4096 };
+enum { OUTSTANDING_MAX = 4096 };
 
 struct options {
     uint32_t clients;
@@ -35,27 +32,13 @@ struct options {
 struct load {
     struct options options;
     struct core *core;
-    int descriptor;
-    struct mmsghdr out[BURST];
-    struct iovec out_parts[BURST];
-    struct sockaddr_in out_to[BURST];
-    uint8_t out_bytes[BURST][WIRE_DATAGRAM_BYTES_MAX];
-    unsigned out_count;
+    struct core_socket socket;
     uint64_t started; /* acquires */
     uint64_t outstanding;
     uint64_t held;
     uint64_t lost;
     uint64_t failed[BELAY_STATUS_COUNT];
-    uint64_t send_failures;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 __attribute__((noreturn)) static void die(const char *what)
 {
@@ -63,74 +46,13 @@ __attribute__((noreturn)) static void die(const char *what)
     exit(2);
 }
 
-/* ---- datagrams ------------------------------------------------------------------------------- */
-
-static void send_out(struct load *load)
-{
-    unsigned done = 0;
-
-    while (done < load->out_count) {
-        int sent = sendmmsg(load->descriptor, load->out + done, load->out_count - done, 0);
-
-        if (sent < 0) { /* full or refused: lost like any datagram, the core repeats */
-            load->send_failures++;
-            done++;
-            continue;
-        }
-        done += (unsigned)sent;
-    }
-    load->out_count = 0;
-}
+/* ---- what the core says ---------------------------------------------------------------------- */
 
 static void on_send(void *context, const struct wire_address *to, const uint8_t *bytes,
                     size_t length)
 {
-    struct load *load = context;
-    unsigned i = load->out_count++;
-
-    memcpy(load->out_bytes[i], bytes, length);
-    load->out_parts[i] = (struct iovec){.iov_base = load->out_bytes[i], .iov_len = length};
-    load->out_to[i] = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(to->port)};
-    memcpy(&load->out_to[i].sin_addr, to->ip + 12, 4);
-    load->out[i].msg_hdr = (struct msghdr){
-        .msg_name = &load->out_to[i],
-        .msg_namelen = sizeof load->out_to[i],
-        .msg_iov = &load->out_parts[i],
-        .msg_iovlen = 1,
-    };
-    if (load->out_count == BURST)
-        send_out(load);
+    core_socket_push(&((struct load *)context)->socket, to, bytes, length);
 }
-
-static unsigned receive(struct load *load)
-{
-    static uint64_t bytes[BURST][WIRE_DATAGRAM_BYTES_MAX / 8];
-    struct mmsghdr in[BURST];
-    struct iovec parts[BURST];
-    struct sockaddr_in from[BURST];
-    int count;
-
-    for (int i = 0; i < BURST; i++) {
-        parts[i] = (struct iovec){.iov_base = bytes[i], .iov_len = sizeof bytes[i]};
-        in[i].msg_hdr = (struct msghdr){
-            .msg_name = &from[i],
-            .msg_namelen = sizeof from[i],
-            .msg_iov = &parts[i],
-            .msg_iovlen = 1,
-        };
-    }
-    count = recvmmsg(load->descriptor, in, BURST, MSG_DONTWAIT, NULL);
-    for (int i = 0; i < count; i++) {
-        struct wire_address address = {.ip = {[10] = 0xff, [11] = 0xff},
-                                       .port = ntohs(from[i].sin_port)};
-
-        memcpy(address.ip + 12, &from[i].sin_addr, 4);
-        core_receive(load->core, now_ns(), &address, (const uint8_t *)bytes[i], in[i].msg_len);
-    }
-    return count > 0 ? (unsigned)count : 0;
-}
-
-/* ---- what the core says ---------------------------------------------------------------------- */
 
 static void on_complete(void *context, const struct core_completion *completion)
 {
@@ -188,7 +110,7 @@ static void start_some(struct load *load)
             .lock_user = load->started,
         };
         belay_status status =
-            core_acquire(load->core, now_ns(), client, &acquire, load->started, NULL);
+            core_acquire(load->core, core_socket_now_ns(), client, &acquire, load->started, NULL);
 
         if (status == BELAY_OVER_LIMIT)
             return; /* a session's window is full: a little later */
@@ -203,10 +125,9 @@ static void start_some(struct load *load)
 
 static void turn(struct load *load)
 {
-    struct pollfd descriptor = {.fd = load->descriptor, .events = POLLIN};
-    uint64_t time_ns = now_ns();
+    struct pollfd descriptor = {.fd = load->socket.descriptor, .events = POLLIN};
+    uint64_t time_ns = core_socket_now_ns();
     uint64_t deadline_ns = core_next_deadline(load->core);
-    unsigned received;
 
     if (deadline_ns > time_ns) {
         uint64_t wait_ns = deadline_ns - time_ns;
@@ -214,12 +135,7 @@ static void turn(struct load *load)
 
         (void)ppoll(&descriptor, 1, &limit, NULL);
     }
-    do
-        received = receive(load);
-    while (received == BURST);
-    core_tick(load->core, now_ns());
-    core_flush(load->core);
-    send_out(load);
+    core_socket_turn(&load->socket, load->core);
 }
 
 static void show(const struct load *load, const char *phase, double seconds)
@@ -239,7 +155,7 @@ static void show(const struct load *load, const char *phase, double seconds)
 static double run(struct load *load)
 {
     uint64_t total = (uint64_t)load->options.clients * load->options.locks;
-    uint64_t begun_ns = now_ns();
+    uint64_t begun_ns = core_socket_now_ns();
     uint64_t shown_ns = begun_ns;
     double acquired_s;
     struct core_counts before;
@@ -249,18 +165,18 @@ static double run(struct load *load)
         start_some(load);
         core_flush(load->core);
         turn(load);
-        if (now_ns() - shown_ns > 500000000) {
-            shown_ns = now_ns();
+        if (core_socket_now_ns() - shown_ns > 500000000) {
+            shown_ns = core_socket_now_ns();
             show(load, "acquire", (double)(shown_ns - begun_ns) / 1e9);
         }
     }
-    acquired_s = (double)(now_ns() - begun_ns) / 1e9;
+    acquired_s = (double)(core_socket_now_ns() - begun_ns) / 1e9;
     core_counts(load->core, &before);
-    begun_ns = now_ns();
-    while (now_ns() - begun_ns < load->options.seconds * UINT64_C(1000000000)) {
+    begun_ns = core_socket_now_ns();
+    while (core_socket_now_ns() - begun_ns < load->options.seconds * UINT64_C(1000000000)) {
         turn(load);
-        if (now_ns() - shown_ns > 500000000) {
-            shown_ns = now_ns();
+        if (core_socket_now_ns() - shown_ns > 500000000) {
+            shown_ns = core_socket_now_ns();
             show(load, "hold", (double)(shown_ns - begun_ns) / 1e9);
         }
     }
@@ -377,7 +293,6 @@ int main(int argc, char **argv)
                              .revoke = on_revoke,
                              .renewed = on_renewed,
                              .context = &load};
-    int buffer_bytes = 16 << 20;
     const char *endpoints = parse(argc, argv, &load.options);
     void *memory;
 
@@ -392,18 +307,13 @@ int main(int argc, char **argv)
     if (getrandom(core_options.seed, sizeof core_options.seed, 0) < 0)
         die("no random bytes");
     parse_endpoints(endpoints, &core_options);
-    load.descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (load.descriptor < 0)
+    if (!core_socket_open(&load.socket))
         die("no socket");
-    if (setsockopt(load.descriptor, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes,
-                   sizeof buffer_bytes) < 0)
-        (void)setsockopt(load.descriptor, SOL_SOCKET, SO_RCVBUF, &buffer_bytes,
-                         sizeof buffer_bytes);
     memory = mmap(NULL, core_memory_bytes(&core_options), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         die("no memory");
-    load.core = core_init(memory, &core_options, &sink, now_ns());
+    load.core = core_init(memory, &core_options, &sink, core_socket_now_ns());
     (void)run(&load);
     return load.lost == 0 && load.held == (uint64_t)load.options.clients * load.options.locks ? 0
                                                                                               : 1;

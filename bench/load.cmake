@@ -2,7 +2,8 @@
 # belay_bench_peers (bench/peers.cmake), which has those whose packages were found and defines
 # BELAY_BENCH_ETCD and so on for its users.
 include(${CMAKE_CURRENT_SOURCE_DIR}/load/module.cmake)
-add_executable(belay-bench load/main.c load/targets.c load/report.c load/target_belay.c)
+add_executable(belay-bench load/main.c load/targets.c load/report.c load/target_belay.c
+  core_socket.c)
 target_compile_definitions(belay-bench PRIVATE
   BELAY_SCENARIOS_SOURCE="${PROJECT_SOURCE_DIR}/bench/scenarios"
   BELAY_SCENARIOS_INSTALLED="${CMAKE_INSTALL_FULL_DATADIR}/belay/scenarios")

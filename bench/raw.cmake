@@ -14,8 +14,9 @@ function(belay_raw_bench name)
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/raw)
 endfunction()
 
-belay_raw_bench(bare_chain SOURCES bare_chain.c bare_node.c bare_store.c LIBS belay_hw belay_wire)
-belay_raw_bench(udp_echo SOURCES udp_echo.c LIBS belay_hw belay_wire)
+belay_raw_bench(bare_chain SOURCES bare_chain.c bare_node.c bare_store.c loopback.c
+  LIBS belay_hw belay_wire)
+belay_raw_bench(udp_echo SOURCES udp_echo.c loopback.c LIBS belay_hw belay_wire)
 belay_raw_bench(disk_rates SOURCES disk_rates.c LIBS belay_hw)
 
 # Compared to what others have made, where it is installed: libck-dev, libdpdk-dev.

@@ -398,14 +398,28 @@ size_t wal_entries_bytes_max(const struct wal_writer *writer)
            sizeof(struct wal_record);
 }
 
+/* Copies `bytes` of entries, the last of which is `last`, into the frame: it has room. */
+static void wal_put_entries(struct wal_writer *writer, const struct wal_slot *slot, uint16_t flags,
+                            const struct log_entry *entries, size_t bytes, uint64_t last)
+{
+    struct wal_buffer *buffer = wal_filling(writer);
+    uint32_t segment = wal_segment_of(buffer->generation, writer->options.segments_count);
+    uint64_t *highest = wal_highest(writer, segment, slot);
+
+    memcpy(wal_put(buffer, WAL_RECORD_ENTRIES, flags, slot->state.replica_id,
+                   sizeof(struct wal_record) + bytes),
+           entries, bytes);
+    if (*highest < last) {
+        *highest = last;
+    }
+}
+
 int64_t wal_add_entries(struct wal_writer *writer, uint64_t replica_id,
                         const struct log_entry *entries, size_t bytes)
 {
     struct wal_slot *slot = wal_slot_find(writer, replica_id);
-    struct wal_buffer *buffer = wal_filling(writer);
     uint64_t first = 0;
     uint64_t last = 0;
-    uint64_t *highest;
     int error;
 
     if (slot == NULL) {
@@ -419,20 +433,18 @@ int64_t wal_add_entries(struct wal_writer *writer, uint64_t replica_id,
     if (error != 0) {
         return error;
     }
-    memcpy(wal_put(buffer, WAL_RECORD_ENTRIES, 0, replica_id, sizeof(struct wal_record) + bytes),
-           entries, bytes);
+    wal_put_entries(writer, slot, 0, entries, bytes, last);
     slot->last_index = last;
-    highest = wal_highest(writer,
-                          wal_segment_of(buffer->generation, writer->options.segments_count), slot);
-    *highest = last;
-    return (int64_t)buffer->sequence;
+    return (int64_t)wal_filling(writer)->sequence;
 }
 
-/* The longest run of entries first..last that lies in one piece and fits into `room`. */
-static size_t wal_run_bytes(const struct log *log, uint64_t first, uint64_t last, size_t room,
-                            uint64_t *run_last)
+/* The longest run of entries first..last that lies in one piece and fits into this frame; 0 if not
+ * even the first does. */
+static size_t wal_run_bytes(const struct wal_writer *writer, const struct log *log, uint64_t first,
+                            uint64_t last, uint64_t *run_last)
 {
     const struct log_entry *start = log_at(log, first);
+    size_t room = wal_room(writer);
     size_t bytes = 0;
 
     assert(start != NULL);
@@ -441,7 +453,7 @@ static size_t wal_run_bytes(const struct log *log, uint64_t first, uint64_t last
         size_t entry_bytes = log_entry_bytes(entry->payload_bytes);
 
         if ((const uint8_t *)entry != (const uint8_t *)start + bytes ||
-            bytes + entry_bytes > room) {
+            sizeof(struct wal_record) + bytes + entry_bytes > room) {
             break;
         }
         bytes += entry_bytes;
@@ -457,13 +469,10 @@ int64_t wal_add_log(struct wal_writer *writer, uint64_t replica_id, const struct
 
     assert(first <= last);
     while (first <= last) {
-        size_t room = wal_room(writer);
         uint64_t run_last = first - 1;
-        size_t bytes;
+        size_t bytes = wal_run_bytes(writer, log, first, last, &run_last);
         int64_t result;
 
-        room = room > sizeof(struct wal_record) ? room - sizeof(struct wal_record) : 0;
-        bytes = wal_run_bytes(log, first, last, room, &run_last);
         if (bytes == 0) {
             return sequence;
         }
@@ -490,15 +499,10 @@ static void wal_carried(struct wal_writer *writer, struct wal_slot *slot)
 /* One run of entries; 0, or an error. */
 static int wal_carry_run(struct wal_writer *writer, struct wal_slot *slot, const struct log *log)
 {
-    struct wal_buffer *buffer = wal_filling(writer);
-    size_t room = wal_room(writer);
     uint64_t run_last = 0;
-    uint64_t *highest;
-    size_t bytes;
+    size_t bytes = wal_run_bytes(writer, log, slot->carry_next, slot->last_index, &run_last);
     int error;
 
-    room = room > sizeof(struct wal_record) ? room - sizeof(struct wal_record) : 0;
-    bytes = wal_run_bytes(log, slot->carry_next, slot->last_index, room, &run_last);
     if (bytes == 0) {
         return -ENOBUFS;
     }
@@ -507,16 +511,9 @@ static int wal_carry_run(struct wal_writer *writer, struct wal_slot *slot, const
         return error;
     }
     if (slot->carry_generation == 0) {
-        slot->carry_generation = buffer->generation;
+        slot->carry_generation = wal_filling(writer)->generation;
     }
-    memcpy(wal_put(buffer, WAL_RECORD_ENTRIES, WAL_FLAG_CARRIED, slot->state.replica_id,
-                   sizeof(struct wal_record) + bytes),
-           log_at(log, slot->carry_next), bytes);
-    highest = wal_highest(writer,
-                          wal_segment_of(buffer->generation, writer->options.segments_count), slot);
-    if (*highest < run_last) {
-        *highest = run_last;
-    }
+    wal_put_entries(writer, slot, WAL_FLAG_CARRIED, log_at(log, slot->carry_next), bytes, run_last);
     slot->carry_next = run_last + 1;
     return 0;
 }

@@ -287,7 +287,7 @@ void shard_want_snapshot(struct shard *shard)
         shard->save_wanted = true;
 }
 
-void shard_relieve(struct shard *shard)
+static void relieve(struct shard *shard)
 {
     bool saves = shard->applied > shard->saved_index || shard->save != SHARD_SAVE_NONE ||
                  shard->persist.snapshot_sequence != 0;
@@ -296,6 +296,19 @@ void shard_relieve(struct shard *shard)
         shard_want_snapshot(shard);
     else if (!shard->persist.cut_pending && !shard->install_sequence)
         (void)wal_carry(shard->wal, shard->replica, &shard->log); /* again at the next turn */
+}
+
+void shards_relieve(struct shard shards[], size_t count, const struct wal_writer *wal)
+{
+    uint64_t replicas[16]; /* whoever is not among them is at a later turn */
+    size_t named = wal_pressure(wal, replicas, sizeof replicas / sizeof *replicas);
+
+    for (size_t i = 0; i < named; i++) {
+        for (size_t k = 0; k < count; k++) {
+            if (shards[k].replica == replicas[i])
+                relieve(&shards[k]);
+        }
+    }
 }
 
 /* ---- what others see ------------------------------------------------------------------------- */

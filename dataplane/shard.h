@@ -343,9 +343,9 @@ void shard_step_down(struct shard *shard, uint64_t now_ns);
 /* A snapshot soon, if there is anything new. */
 void shard_want_snapshot(struct shard *shard);
 
-/* This shard's entries hold up the oldest segment of the WAL: it saves a snapshot, or, if that
- * would not help, has them written once more. */
-void shard_relieve(struct shard *shard);
+/* Those whose entries hold up the oldest segment of the WAL (wal_pressure) save a snapshot, or, if
+ * that would not help, have them written once more. */
+void shards_relieve(struct shard shards[], size_t count, const struct wal_writer *wal);
 
 /* ---- inside (shard_*.c) -----------------------------------------------------------------------
  */

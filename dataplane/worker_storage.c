@@ -78,20 +78,6 @@ bool worker_take_writes(struct worker *worker, uint64_t now_ns)
     return true;
 }
 
-/* Replicas whose entries keep the oldest segments from being recycled do something about it. */
-static void relieve(struct worker *worker)
-{
-    uint64_t replicas[16];
-    size_t count = wal_pressure(worker->wal, replicas, 16);
-
-    for (size_t i = 0; i < count; i++) {
-        for (uint32_t k = 0; k < worker->shards_count; k++) {
-            if (worker->shards[k].replica == replicas[i])
-                shard_relieve(&worker->shards[k]);
-        }
-    }
-}
-
 static void submit(struct worker *worker)
 {
     struct wal_write write;
@@ -112,7 +98,7 @@ void worker_submit_writes(struct worker *worker)
     if (!worker->wal || worker->failed)
         return;
     submit(worker);
-    relieve(worker);
+    shards_relieve(worker->shards, worker->shards_count, worker->wal);
     wal_usage(worker->wal, &usage);
     if (usage.segments_used == usage.segments_count && !worker->wal_full_said &&
         wal_error(worker->wal) == 0) {

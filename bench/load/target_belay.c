@@ -14,22 +14,17 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "client/core.h"
+#include "bench/core_socket.h"
 
 enum {
-    BURST = 64,
-    SOCKET_BYTES = 16 << 20,
     NAME_BYTES_MAX = 200,
     REQUEST_TIMEOUT_MS = 30000, /* silence; the waiting itself has no limit of its own */
     SESSION_TTL_MS = 30000,
@@ -55,18 +50,12 @@ struct target {
     struct core *core;
     void *memory;
     size_t memory_bytes;
-    int descriptor;
     bool refusal_shown;
     uint32_t under_way; /* commands begun whose completion has not been given */
     struct told *told;  /* ring; commands and held locks together never exceed it */
     uint32_t told_mask;
     uint32_t told_head, told_tail;
-    unsigned out_count;
-    struct mmsghdr out[BURST], in[BURST];
-    struct iovec out_parts[BURST], in_parts[BURST];
-    struct sockaddr_in out_to[BURST], in_from[BURST];
-    _Alignas(8) uint8_t out_bytes[BURST][WIRE_DATAGRAM_BYTES_MAX];
-    _Alignas(8) uint8_t in_bytes[BURST][WIRE_DATAGRAM_BYTES_MAX];
+    struct core_socket socket;
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -77,76 +66,13 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* The core counts deadlines in time that passes while the machine is suspended, too. */
-static uint64_t core_now_ns(void)
-{
-    return clock_ns(CLOCK_BOOTTIME);
-}
-
-/* ---- datagrams ------------------------------------------------------------------------------- */
-
-static void send_out(struct target *target)
-{
-    unsigned done = 0;
-
-    while (done < target->out_count) {
-        int sent = sendmmsg(target->descriptor, target->out + done, target->out_count - done, 0);
-
-        /* Full or refused: lost like any datagram, the core repeats it. */
-        done += sent > 0 ? (unsigned)sent : 1;
-    }
-    target->out_count = 0;
-}
+/* ---- what the core says ---------------------------------------------------------------------- */
 
 static void on_send(void *context, const struct wire_address *to, const uint8_t *bytes,
                     size_t length)
 {
-    struct target *target = context;
-    unsigned i = target->out_count++;
-
-    memcpy(target->out_bytes[i], bytes, length);
-    target->out_parts[i].iov_len = length;
-    target->out_to[i].sin_port = htons(to->port);
-    memcpy(&target->out_to[i].sin_addr, to->ip + 12, 4);
-    if (target->out_count == BURST)
-        send_out(target);
+    core_socket_push(&((struct target *)context)->socket, to, bytes, length);
 }
-
-static unsigned receive(struct target *target)
-{
-    int count = recvmmsg(target->descriptor, target->in, BURST, MSG_DONTWAIT, NULL);
-    uint64_t now_ns = core_now_ns();
-
-    for (int i = 0; i < count; i++) {
-        struct wire_address from = {.ip = {[10] = 0xff, [11] = 0xff},
-                                    .port = ntohs(target->in_from[i].sin_port)};
-
-        memcpy(from.ip + 12, &target->in_from[i].sin_addr, 4);
-        core_receive(target->core, now_ns, &from, target->in_bytes[i], target->in[i].msg_len);
-        target->in[i].msg_hdr.msg_namelen = sizeof target->in_from[i];
-    }
-    return count > 0 ? (unsigned)count : 0;
-}
-
-static void prepare_vectors(struct target *target)
-{
-    for (int i = 0; i < BURST; i++) {
-        target->out_to[i].sin_family = AF_INET;
-        target->out_parts[i].iov_base = target->out_bytes[i];
-        target->in_parts[i] =
-            (struct iovec){.iov_base = target->in_bytes[i], .iov_len = sizeof target->in_bytes[i]};
-        target->out[i].msg_hdr = (struct msghdr){.msg_name = &target->out_to[i],
-                                                 .msg_namelen = sizeof target->out_to[i],
-                                                 .msg_iov = &target->out_parts[i],
-                                                 .msg_iovlen = 1};
-        target->in[i].msg_hdr = (struct msghdr){.msg_name = &target->in_from[i],
-                                                .msg_namelen = sizeof target->in_from[i],
-                                                .msg_iov = &target->in_parts[i],
-                                                .msg_iovlen = 1};
-    }
-}
-
-/* ---- what the core says ---------------------------------------------------------------------- */
 
 static struct told *tell(struct target *target)
 {
@@ -302,8 +228,8 @@ static bool belay_acquire_begin(struct target *target, uint32_t client,
         .lock_user = tag,
     };
 
-    return has_room(target) &&
-           begun(target, core_acquire(target->core, core_now_ns(), client, &command, tag, NULL));
+    return has_room(target) && begun(target, core_acquire(target->core, core_socket_now_ns(),
+                                                          client, &command, tag, NULL));
 }
 
 /* A lock that the core no longer knows was lost: that is an answer, not a refusal. */
@@ -319,14 +245,14 @@ static bool lock_begun(struct target *target, belay_status status, enum target_o
 static bool belay_release_begin(struct target *target, target_lock lock, uint64_t tag)
 {
     return has_room(target) &&
-           lock_begun(target, core_release(target->core, core_now_ns(), lock, tag, NULL),
+           lock_begun(target, core_release(target->core, core_socket_now_ns(), lock, tag, NULL),
                       TARGET_RELEASE, tag);
 }
 
 static bool belay_renew_begin(struct target *target, target_lock lock, uint64_t tag)
 {
     return has_room(target) &&
-           lock_begun(target, core_renew(target->core, core_now_ns(), lock, tag, NULL),
+           lock_begun(target, core_renew(target->core, core_socket_now_ns(), lock, tag, NULL),
                       TARGET_RENEW, tag);
 }
 
@@ -339,29 +265,17 @@ static bool belay_query_begin(struct target *target, uint32_t client, const char
         .name = {.name = (const uint8_t *)name, .name_bytes = (uint8_t)strlen(name)},
     };
 
-    return has_room(target) &&
-           begun(target, core_read(target->core, core_now_ns(), client, &command, tag, NULL));
+    return has_room(target) && begun(target, core_read(target->core, core_socket_now_ns(), client,
+                                                       &command, tag, NULL));
 }
 
 /* ---- turning --------------------------------------------------------------------------------- */
 
-static void take_in(struct target *target)
-{
-    unsigned received;
-
-    do
-        received = receive(target);
-    while (received == BURST);
-    core_tick(target->core, core_now_ns());
-    core_flush(target->core);
-    send_out(target);
-}
-
 static void wait_for_datagram(const struct target *target, uint64_t until_ns)
 {
-    struct pollfd descriptor = {.fd = target->descriptor, .events = POLLIN};
+    struct pollfd descriptor = {.fd = target->socket.descriptor, .events = POLLIN};
     uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-    uint64_t core_ns = core_now_ns();
+    uint64_t core_ns = core_socket_now_ns();
     uint64_t deadline_ns = core_next_deadline(target->core);
     uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     struct timespec limit;
@@ -382,11 +296,11 @@ static void wait_for_datagram(const struct target *target, uint64_t until_ns)
 static void belay_turn(struct target *target, uint64_t until_ns)
 {
     core_flush(target->core);
-    send_out(target);
-    take_in(target);
+    core_socket_flush(&target->socket);
+    core_socket_turn(&target->socket, target->core);
     while (!give(target) && until_ns > clock_ns(CLOCK_MONOTONIC)) {
         wait_for_datagram(target, until_ns);
-        take_in(target);
+        core_socket_turn(&target->socket, target->core);
     }
 }
 
@@ -456,7 +370,7 @@ static bool make_core(struct target *target, struct core_options *core)
         target->memory = NULL;
         return false;
     }
-    target->core = core_init(target->memory, core, &sink, core_now_ns());
+    target->core = core_init(target->memory, core, &sink, core_socket_now_ns());
     return true;
 }
 
@@ -470,18 +384,6 @@ static bool make_ring(struct target *target)
     target->told = calloc(size, sizeof *target->told);
     target->told_mask = size - 1;
     return target->told != NULL;
-}
-
-static bool make_socket(struct target *target)
-{
-    int bytes = SOCKET_BYTES;
-
-    target->descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (target->descriptor < 0)
-        return false;
-    if (setsockopt(target->descriptor, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) < 0)
-        (void)setsockopt(target->descriptor, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-    return true;
 }
 
 /* ---- sessions beforehand --------------------------------------------------------------------- */
@@ -528,11 +430,11 @@ static void prepare_turn(struct target *target, struct prepare *prepare)
     uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + 10 * MS_NS;
 
     core_flush(target->core);
-    send_out(target);
-    take_in(target);
+    core_socket_flush(&target->socket);
+    core_socket_turn(&target->socket, target->core);
     if (target->told_tail == target->told_head) {
         wait_for_datagram(target, until_ns);
-        take_in(target);
+        core_socket_turn(&target->socket, target->core);
     }
     prepared(target, prepare);
 }
@@ -542,7 +444,7 @@ static bool wait_for_map(struct target *target, uint64_t deadline_ns)
     struct prepare none = {0};
 
     while (core_shards(target->core) == 0) {
-        if (core_now_ns() > deadline_ns)
+        if (core_socket_now_ns() > deadline_ns)
             return false;
         prepare_turn(target, &none);
     }
@@ -558,7 +460,7 @@ static bool open_sessions(struct target *target, uint64_t deadline_ns, struct pr
     for (uint32_t i = 0; i < count || prepare->left > 0;) {
         char name[64];
 
-        if (core_now_ns() > deadline_ns || prepare->failed != TARGET_OK)
+        if (core_socket_now_ns() > deadline_ns || prepare->failed != TARGET_OK)
             return false;
         if (i < count && has_room(target) &&
             name_in_shard(name, sizeof name, i / shards, (uint16_t)(i % shards), shards)) {
@@ -577,7 +479,7 @@ static bool open_sessions(struct target *target, uint64_t deadline_ns, struct pr
 
 static bool get_ready(struct target *target, char *error, size_t error_bytes)
 {
-    uint64_t begun_ns = core_now_ns();
+    uint64_t begun_ns = core_socket_now_ns();
     struct prepare prepare = {.failed = TARGET_OK};
 
     if (!wait_for_map(target, begun_ns + CONNECT_MS * MS_NS)) {
@@ -604,29 +506,28 @@ static bool get_ready(struct target *target, char *error, size_t error_bytes)
 static void belay_close_target(struct target *target)
 {
     if (target->core) {
-        uint64_t deadline_ns = core_now_ns() + CLOSE_MS * MS_NS;
+        uint64_t deadline_ns = core_socket_now_ns() + CLOSE_MS * MS_NS;
         uint32_t closed = 0;
 
         for (uint32_t i = 0; i < target->options.clients; i++) {
-            core_close(target->core, core_now_ns(), i);
+            core_close(target->core, core_socket_now_ns(), i);
             target->told_tail = target->told_head; /* nobody asks any more */
-            if (i % BURST == 0)
-                take_in(target);
+            if (i % CORE_SOCKET_BURST == 0)
+                core_socket_turn(&target->socket, target->core);
         }
-        while (closed < target->options.clients && core_now_ns() < deadline_ns) {
+        while (closed < target->options.clients && core_socket_now_ns() < deadline_ns) {
             if (core_client_is_closed(target->core, closed)) {
                 closed++;
                 continue;
             }
             wait_for_datagram(target, clock_ns(CLOCK_MONOTONIC) + 10 * MS_NS);
-            take_in(target);
+            core_socket_turn(&target->socket, target->core);
             target->told_tail = target->told_head;
         }
     }
     if (target->memory)
         (void)munmap(target->memory, target->memory_bytes);
-    if (target->descriptor >= 0)
-        (void)close(target->descriptor);
+    core_socket_close(&target->socket);
     free(target->told);
     free(target);
 }
@@ -646,8 +547,7 @@ static struct target *belay_open_target(const struct target_options *options, ch
         return NULL;
     }
     target->options = *options;
-    prepare_vectors(target);
-    if (!make_socket(target) || !make_ring(target) || !make_core(target, &core)) {
+    if (!core_socket_open(&target->socket) || !make_ring(target) || !make_core(target, &core)) {
         (void)snprintf(error, error_bytes,
                        "belay: no memory or no socket for %u clients and %u locks: ask for fewer",
                        options->clients, options->locks_max);

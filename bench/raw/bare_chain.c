@@ -4,17 +4,16 @@
  * with many per datagram, and one token handed to and fro. See bare.h for what the chain is.
  */
 #include <assert.h>
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench/raw/bare.h"
+#include "bench/raw/loopback.h"
 #include "bench/raw/raw.h"
 #include "hw/clock.h"
 #include "hw/disk.h"
@@ -31,28 +30,11 @@ struct chain {
 
 /* ---- starting and stopping ------------------------------------------------------------------- */
 
-static struct port *open_port(void)
-{
-    struct port_kernel_options options = {.socket_buffer_bytes = 8 << 20};
-    struct port *port;
-    int error = port_address_parse("127.0.0.1:0", &options.bind);
-    if (error == 0)
-        error = port_kernel_open(&options, &port);
-    if (error != 0)
-        raw_die("a port on loopback: %s", strerror(-error));
-    return port;
-}
-
 static pid_t start(const struct bare_setup *setup, uint32_t node)
 {
-    pid_t parent = getpid(), child = fork();
-    if (child < 0)
-        raw_die("fork: %s", strerror(errno));
+    pid_t child = loopback_fork();
     if (child > 0)
         return child;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing stays behind, however the parent ends */
-    if (getppid() != parent)
-        _exit(1);
     if (node == 0)
         bare_leader(setup);
     bare_follower(setup, node - 1);
@@ -62,10 +44,10 @@ static void chain_start(struct chain *chain)
 {
     struct bare_setup *setup = &chain->setup;
     for (uint32_t i = 0; i < BARE_CLIENTS; i++)
-        setup->clients[i] = open_port();
-    setup->leader = open_port();
+        setup->clients[i] = loopback_port();
+    setup->leader = loopback_port();
     for (uint32_t i = 0; i < BARE_FOLLOWERS; i++)
-        setup->followers[i] = open_port();
+        setup->followers[i] = loopback_port();
     chain->number = 0;
     for (uint32_t node = 0; node < NODES; node++)
         chain->nodes[node] = start(setup, node);

@@ -3,16 +3,15 @@
  * Kernel UDP on loopback with Belay's datagram sizes and bursts: a process that sends back what it
  * gets, and a client. What no service on this kernel's UDP can be faster than.
  */
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench/raw/bare.h"
+#include "bench/raw/loopback.h"
 #include "bench/raw/raw.h"
 #include "hw/clock.h"
 #include "hw/port.h"
@@ -54,33 +53,14 @@ __attribute__((noreturn)) static void serve(struct port *port)
     }
 }
 
-static struct port *open_port(void)
-{
-    struct port_kernel_options options = {.socket_buffer_bytes = 8 << 20};
-    struct port *port;
-    int error = port_address_parse("127.0.0.1:0", &options.bind);
-    if (error == 0)
-        error = port_kernel_open(&options, &port);
-    if (error != 0)
-        raw_die("a port on loopback: %s", strerror(-error));
-    return port;
-}
-
 static void echo_start(struct echo *echo)
 {
-    echo->client = open_port();
-    echo->server = open_port();
+    echo->client = loopback_port();
+    echo->server = loopback_port();
     port_local_address(echo->server, &echo->address);
-    pid_t parent = getpid();
-    echo->child = fork();
-    if (echo->child < 0)
-        raw_die("fork: %s", strerror(errno));
-    if (echo->child > 0)
-        return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
-    serve(echo->server);
+    echo->child = loopback_fork();
+    if (echo->child == 0)
+        serve(echo->server);
 }
 
 static void echo_stop(struct echo *echo)

@@ -63,17 +63,6 @@ static void on_effect(struct rig *rig, struct rig_node *node, const struct raft_
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-static uint64_t timer_ns(const struct rig *rig, const struct rig_node *node)
-{
-    uint64_t wait_ns = raft_next_deadline(node->raft);
-
-    for (uint32_t i = 0; i < rig->nodes_count; i++)
-        if (ship_sender_deadline(&node->senders[i]) < wait_ns)
-            wait_ns = ship_sender_deadline(&node->senders[i]);
-    uint64_t clock_ns = rig_clock(rig, node);
-    return rig->now_ns + (wait_ns > clock_ns ? wait_ns - clock_ns : 0);
-}
-
 static void deliver(struct ours *ours, uint32_t at)
 {
     const struct rig_packet *packet = &ours->rig.packets[at];
@@ -88,40 +77,18 @@ static void deliver(struct ours *ours, uint32_t at)
 static bool next(struct ours *ours, uint64_t until_ns)
 {
     struct rig *rig = &ours->rig;
-    uint64_t due_ns = UINT64_MAX;
-    uint32_t packet = 0;
-    struct rig_node *disk = NULL, *timer = NULL;
+    struct rig_due due = rig_due(rig);
 
-    for (uint32_t i = 0; i < rig->packets_count; i++)
-        if (rig->packets[i].due_ns < due_ns) {
-            due_ns = rig->packets[i].due_ns;
-            packet = i;
-        }
-    for (uint32_t i = 0; i < rig->nodes_count; i++) {
-        struct rig_node *node = &rig->nodes[i];
-        if (!node->alive)
-            continue;
-        if (node->disk.ops_count > 0 && node->disk.ops[0].due_ns < due_ns) {
-            due_ns = node->disk.ops[0].due_ns;
-            disk = node;
-            timer = NULL;
-        }
-        if (timer_ns(rig, node) < due_ns) {
-            due_ns = timer_ns(rig, node);
-            timer = node;
-            disk = NULL;
-        }
-    }
-    if (due_ns > until_ns)
+    if (due.kind == RIG_DUE_NOTHING || due.at_ns > until_ns)
         return false;
-    if (rig->now_ns < due_ns)
-        rig->now_ns = due_ns;
-    if (timer != NULL)
-        rig_tick(rig, timer);
-    else if (disk != NULL)
-        rig_disk_step(rig, disk);
+    if (rig->now_ns < due.at_ns)
+        rig->now_ns = due.at_ns;
+    if (due.kind == RIG_DUE_TIMER)
+        rig_tick(rig, due.node);
+    else if (due.kind == RIG_DUE_DISK)
+        rig_disk_step(rig, due.node);
     else
-        deliver(ours, packet);
+        deliver(ours, due.packet);
     return true;
 }
 

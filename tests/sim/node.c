@@ -386,19 +386,6 @@ static bool take_write(struct sim_node *node, uint16_t w, uint64_t now_ns)
     return true;
 }
 
-static void relieve(struct sim_node *node, const struct wal_writer *wal)
-{
-    uint64_t replicas[SIM_SHARDS_MAX];
-    size_t count = wal_pressure(wal, replicas, SIM_SHARDS_MAX);
-
-    for (size_t i = 0; i < count && i < SIM_SHARDS_MAX; i++) {
-        for (uint16_t s = 0; s < node->sim->shards; s++) {
-            if (node->shards[s].replica == replicas[i])
-                shard_relieve(&node->shards[s]);
-        }
-    }
-}
-
 static void take_datagrams(struct sim_node *node, uint64_t now_ns, bool peers)
 {
     for (uint32_t i = 0; i < node->inbox_count; i++) {
@@ -461,7 +448,7 @@ static bool finish_turn(struct sim_node *node)
         return false;
     for (uint16_t w = 0; w < node->workers; w++) {
         if (node->wals[w])
-            relieve(node, node->wals[w]);
+            shards_relieve(node->shards, node->sim->shards, node->wals[w]);
     }
     flush_out(node);
     if (dies_here(node, SIM_CRASH_AFTER_VOTE, "right after a vote"))

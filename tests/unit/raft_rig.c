@@ -639,6 +639,38 @@ void rig_deliver(struct rig *rig, uint32_t at)
 
 /* ---- simple schedules ------------------------------------------------------------------------ */
 
+/* When the node has to be ticked, in the rig's time. */
+static uint64_t timer_ns(const struct rig *rig, const struct rig_node *node)
+{
+    uint64_t deadline_ns = raft_next_deadline(node->raft);
+    uint64_t clock_ns = rig_clock(rig, node);
+
+    for (uint32_t i = 0; i < rig->nodes_count; i++)
+        if (ship_sender_deadline(&node->senders[i]) < deadline_ns)
+            deadline_ns = ship_sender_deadline(&node->senders[i]);
+    return rig->now_ns + (deadline_ns > clock_ns ? deadline_ns - clock_ns : 0);
+}
+
+struct rig_due rig_due(struct rig *rig)
+{
+    struct rig_due due = {.kind = RIG_DUE_NOTHING, .at_ns = UINT64_MAX};
+
+    for (uint32_t i = 0; i < rig->packets_count; i++)
+        if (rig->packets[i].due_ns < due.at_ns)
+            due = (struct rig_due){RIG_DUE_PACKET, rig->packets[i].due_ns, i, NULL};
+    for (uint32_t i = 0; i < rig->nodes_count; i++) {
+        struct rig_node *node = &rig->nodes[i];
+        if (!node->alive)
+            continue;
+        if (node->disk.ops_count > 0 && node->disk.ops[0].due_ns < due.at_ns)
+            due = (struct rig_due){RIG_DUE_DISK, node->disk.ops[0].due_ns, 0, node};
+        uint64_t at_ns = timer_ns(rig, node);
+        if (at_ns < due.at_ns)
+            due = (struct rig_due){RIG_DUE_TIMER, at_ns, 0, node};
+    }
+    return due;
+}
+
 void rig_settle(struct rig *rig)
 {
     for (uint32_t turns = 0; turns < 100000; turns++) {

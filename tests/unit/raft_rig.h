@@ -170,6 +170,17 @@ void rig_duplicate(struct rig *rig, uint32_t packet);
 
 bool rig_disk_step(struct rig *rig, struct rig_node *node); /* completes the oldest write */
 
+/* What is due first, of all packets, writes and timers (of the core and of what it ships); of
+ * equals a packet, then the first node's write, its timer, the next node's, and so on. Nothing
+ * happens. */
+struct rig_due {
+    enum { RIG_DUE_NOTHING, RIG_DUE_PACKET, RIG_DUE_DISK, RIG_DUE_TIMER } kind;
+    uint64_t at_ns;        /* UINT64_MAX: nothing */
+    uint32_t packet;       /* its index in rig->packets */
+    struct rig_node *node; /* of the write or the timer */
+};
+struct rig_due rig_due(struct rig *rig);
+
 /* Delivers and completes everything, in order, until nothing is left; time stands still. */
 void rig_settle(struct rig *rig);
 /* Moves time on to the next deadline of any core (at most to until_ns), ticks, settles. */

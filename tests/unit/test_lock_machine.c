@@ -11,40 +11,7 @@
 #include <string.h>
 
 #include "dataplane/machine/machine.h"
-#include "tests/unit/machine_rig.h"
-
-static struct machine_rig rig;
-
-static void start_with(const struct lock_limits *limits)
-{
-    rig_init(&rig, limits, true);
-}
-
-static void start(void)
-{
-    struct lock_limits limits = rig_limits();
-    start_with(&limits);
-}
-
-static void stop(void)
-{
-    const char *wrong = lock_machine_verify(rig.machine);
-    cr_expect_null(wrong, "%s", wrong);
-    rig_free(&rig);
-}
-
-static struct lock_counts counts(void)
-{
-    struct lock_counts result;
-    lock_machine_counts(rig.machine, &result);
-    return result;
-}
-
-static const struct wire_granted *granted(uint32_t command)
-{
-    cr_assert_eq(rig_status(&rig, command), WIRE_OK);
-    return rig_reply(&rig, command);
-}
+#include "tests/unit/machine_steps.h"
 
 /* An acquire in an entry of its own. */
 static enum wire_status acquire(uint64_t session, uint64_t number, uint8_t mode, const char *name,
@@ -53,15 +20,6 @@ static enum wire_status acquire(uint64_t session, uint64_t number, uint8_t mode,
     (void)rig_acquire(&rig, session, number, mode, name, ttl_ms);
     cr_assert_eq(rig_apply(&rig), 0);
     return rig_status(&rig, 0);
-}
-
-/* Several sessions' worth of numbers: everything before `number` is acknowledged. */
-static struct wire_acquire *add_acked(uint64_t session, uint64_t number, uint8_t mode,
-                                      const char *name, uint32_t ttl_ms)
-{
-    struct wire_acquire *item = rig_acquire(&rig, session, number, mode, name, ttl_ms);
-    item->request.acked_below = number;
-    return item;
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */

@@ -9,49 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/machine_rig.h"
-
-static struct machine_rig rig;
-
-static void start_with(const struct lock_limits *limits)
-{
-    rig_init(&rig, limits, true);
-}
-
-static void start(void)
-{
-    struct lock_limits limits = rig_limits();
-    start_with(&limits);
-}
-
-static void stop(void)
-{
-    const char *wrong = lock_machine_verify(rig.machine);
-    cr_expect_null(wrong, "%s", wrong);
-    rig_free(&rig);
-}
-
-static struct lock_counts counts(void)
-{
-    struct lock_counts result;
-    lock_machine_counts(rig.machine, &result);
-    return result;
-}
-
-static const struct wire_granted *granted(uint32_t command)
-{
-    cr_assert_eq(rig_status(&rig, command), WIRE_OK);
-    return rig_reply(&rig, command);
-}
-
-/* Several sessions' worth of numbers: everything before `number` is acknowledged. */
-static struct wire_acquire *add_acked(uint64_t session, uint64_t number, uint8_t mode,
-                                      const char *name, uint32_t ttl_ms)
-{
-    struct wire_acquire *item = rig_acquire(&rig, session, number, mode, name, ttl_ms);
-    item->request.acked_below = number;
-    return item;
-}
+#include "tests/unit/machine_steps.h"
 
 /* A state with something of everything. */
 static void furnish(uint64_t sessions[8])

@@ -11,23 +11,7 @@
 #include <unistd.h>
 
 #include "dataplane/machine/machine.h"
-#include "tests/unit/machine_rig.h"
-
-static struct machine_rig rig;
-
-static void stop(void)
-{
-    const char *wrong = lock_machine_verify(rig.machine);
-    cr_expect_null(wrong, "%s", wrong);
-    rig_free(&rig);
-}
-
-static struct lock_counts counts(void)
-{
-    struct lock_counts result;
-    lock_machine_counts(rig.machine, &result);
-    return result;
-}
+#include "tests/unit/machine_steps.h"
 
 /* Applies the batch as a follower does: nobody is told, and nothing is kept of the outputs. */
 static void apply_in_silence(void)

@@ -158,46 +158,19 @@ static void deliver(struct chaos *chaos, uint32_t at)
 static bool next(struct chaos *chaos, uint64_t until_ns)
 {
     struct rig *rig = &chaos->rig;
-    uint64_t due_ns = UINT64_MAX;
-    uint32_t packet = UINT32_MAX;
-    struct rig_node *disk = NULL, *timer = NULL;
+    struct rig_due due = rig_due(rig);
 
-    for (uint32_t i = 0; i < rig->packets_count; i++)
-        if (rig->packets[i].due_ns < due_ns) {
-            due_ns = rig->packets[i].due_ns;
-            packet = i;
-        }
-    for (uint32_t i = 0; i < rig->nodes_count; i++) {
-        struct rig_node *node = &rig->nodes[i];
-        if (!node->alive)
-            continue;
-        if (node->disk.ops_count > 0 && node->disk.ops[0].due_ns < due_ns) {
-            due_ns = node->disk.ops[0].due_ns;
-            disk = node;
-        }
-        uint64_t wait_ns = raft_next_deadline(node->raft);
-        for (uint32_t j = 0; j < rig->nodes_count; j++)
-            if (ship_sender_deadline(&node->senders[j]) < wait_ns)
-                wait_ns = ship_sender_deadline(&node->senders[j]);
-        uint64_t clock_ns = rig_clock(rig, node);
-        uint64_t at_ns = rig->now_ns + (wait_ns > clock_ns ? wait_ns - clock_ns : 0);
-        if (at_ns < due_ns) {
-            due_ns = at_ns;
-            timer = node;
-            disk = NULL;
-        }
-    }
-    if (due_ns == UINT64_MAX || due_ns > until_ns)
+    if (due.kind == RIG_DUE_NOTHING || due.at_ns > until_ns)
         return false;
-    if (rig->now_ns < due_ns)
-        rig->now_ns = due_ns;
-    if (timer != NULL && disk == NULL) {
+    if (rig->now_ns < due.at_ns)
+        rig->now_ns = due.at_ns;
+    if (due.kind == RIG_DUE_TIMER) {
         rig->now_ns += 1000; /* clocks that run slow are not there yet: no endless loop */
-        rig_tick(rig, timer);
-    } else if (disk != NULL) {
-        rig_disk_step(rig, disk);
+        rig_tick(rig, due.node);
+    } else if (due.kind == RIG_DUE_DISK) {
+        rig_disk_step(rig, due.node);
     } else {
-        deliver(chaos, packet);
+        deliver(chaos, due.packet);
     }
     return true;
 }
