@@ -113,6 +113,13 @@ void sim_disk_write_now(struct sim_device *device, struct sim_wal *wal,
     remember_written(device, write->segment, write->offset, write->bytes);
 }
 
+/* Takes back an earlier time for the same write. */
+void sim_disk_due(struct sim_node *node, uint16_t worker, uint64_t at_ns)
+{
+    node->disk.devices[worker].due_order = sim_post(node->sim, at_ns, SIM_EV_NODE_DISK,
+                                                    node->id - 1u, node->epoch, worker, NULL);
+}
+
 void sim_disk_submit(struct sim_node *node, uint16_t worker, const struct wal_write *write)
 {
     struct sim *sim = node->sim;
@@ -132,7 +139,7 @@ void sim_disk_submit(struct sim_node *node, uint16_t worker, const struct wal_wr
     device->copy = malloc(write->bytes);
     assert(device->copy);
     memcpy(device->copy, write->buffer, write->bytes);
-    (void)sim_post(sim, done_ns, SIM_EV_NODE_DISK, node->id - 1u, node->epoch, worker, NULL);
+    sim_disk_due(node, worker, done_ns);
 }
 
 static uint8_t *place_in_flight(struct sim_node *node, struct sim_device *device)
@@ -155,6 +162,18 @@ void sim_disk_complete(struct sim_node *node, uint16_t worker)
     device->in_flight_done = true;
     free(device->copy);
     device->copy = NULL;
+}
+
+/* A write that waits for the stall's end has been due for a while. */
+void sim_disk_unstall(struct sim_node *node)
+{
+    if (node->sim->now_ns >= node->disk.stalled_until_ns)
+        return;
+    node->disk.stalled_until_ns = 0;
+    for (uint16_t w = 0; w < SIM_WORKERS_MAX; w++) {
+        if (node->disk.devices[w].in_flight && !node->disk.devices[w].in_flight_done)
+            sim_disk_due(node, w, node->sim->now_ns);
+    }
 }
 
 static void device_crash(struct sim_node *node, struct sim_device *device)

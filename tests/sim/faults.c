@@ -172,7 +172,7 @@ void sim_heal(struct sim *sim)
         struct sim_node *node = &sim->nodes[i];
 
         node->disk.full = node->disk.fail_next = false;
-        node->disk.stalled_until_ns = 0;
+        sim_disk_unstall(node);
         node->crash_point = SIM_CRASH_NOT;
         if (node->stepped_down)
             sim_node_crash(node, "restarted by its operator");

@@ -42,13 +42,15 @@ static void resume_node(struct sim_node *node)
     sim_node_wake(node, node->sim->now_ns);
 }
 
-static void disk_event(struct sim_node *node, uint16_t worker)
+static void disk_event(struct sim_node *node, const struct sim_event *event)
 {
     struct sim *sim = node->sim;
+    uint16_t worker = (uint16_t)event->detail;
 
+    if (event->order != node->disk.devices[worker].due_order)
+        return;
     if (sim->now_ns < node->disk.stalled_until_ns) {
-        (void)sim_post(sim, node->disk.stalled_until_ns, SIM_EV_NODE_DISK, node->id - 1u,
-                       node->epoch, worker, NULL);
+        sim_disk_due(node, worker, node->disk.stalled_until_ns);
         return;
     }
     sim_disk_complete(node, worker);
@@ -80,7 +82,7 @@ static void node_event(struct sim *sim, struct sim_event *event)
         if (event->kind == SIM_EV_NODE_TURN)
             turn_event(node, event);
         else if (event->kind == SIM_EV_NODE_DISK)
-            disk_event(node, (uint16_t)event->detail);
+            disk_event(node, event);
         else if (event->kind == SIM_EV_NODE_SNAPSHOTS)
             sim_snapshots_turn(node);
         else

@@ -144,6 +144,7 @@ struct sim_device {
         uint64_t offset;
     } written[16];
     uint32_t written_count;
+    uint64_t due_order; /* of the event that completes the write in flight */
 };
 
 struct sim_file {
@@ -434,6 +435,8 @@ struct sim_wal *sim_wal_of(struct sim_device *device, uint64_t incarnation);
 struct sim_wal *sim_wal_create(struct sim_device *device, uint64_t incarnation);
 void sim_wal_remove_others(struct sim_disk *disk, uint64_t keep);
 void sim_disk_submit(struct sim_node *node, uint16_t worker, const struct wal_write *write);
+void sim_disk_due(struct sim_node *node, uint16_t worker, uint64_t at_ns);
+void sim_disk_unstall(struct sim_node *node);
 /* At once: only while the node starts. */
 void sim_disk_write_now(struct sim_device *device, struct sim_wal *wal,
                         const struct wal_write *write);
