@@ -3,7 +3,8 @@
  * The lock machine by itself, on one core: acquires and releases of random names among many live
  * locks, in log entries of 32 commands, as a worker would build them: requests of one session come
  * one in a row, or eight, as when clients put that many into a datagram. Answers are built and
- * handed to a sink, as on the leader.
+ * handed to a sink, as on the leader. In the end all leases become due in one instant, and what
+ * waits behind them is timed.
  *
  * Only lock_machine_apply_ahead is timed, in runs of 32 entries, by this thread's own processor
  * time: the figure is what a core does, also when other programs share it.
@@ -19,7 +20,7 @@
 
 #include "dataplane/machine/lock_machine.h"
 
-enum { BATCH = 32, RUN = 32, ENTRY_BYTES_MAX = 4096, TTL_MS = 600000 };
+enum { BATCH = 32, RUN = 32, ENTRY_BYTES_MAX = 4096, TTL_MS = 600000, SESSION_TTL_MS = 86400000 };
 
 struct options {
     uint32_t locks;
@@ -249,7 +250,7 @@ static void open_sessions(struct bench *bench)
         for (; built->commands < BATCH && opened < bench->options.sessions; opened++) {
             struct wire_open *open = entry_add(bench, WIRE_OP_OPEN, sizeof(*open));
             open->nonce = draw(bench) | 1;
-            open->ttl_ms = TTL_MS;
+            open->ttl_ms = SESSION_TTL_MS;
         }
         apply_built(bench);
     }
@@ -298,6 +299,62 @@ static void settle(struct bench *bench)
     if (built->commands > 0) {
         apply_built(bench);
     }
+}
+
+/* An entry of acquires by itself, in seconds: of the places from `place` on. */
+static double apply_alone(struct bench *bench, uint32_t place)
+{
+    struct built *built = entry_start(bench);
+    while (built->commands < BATCH) {
+        add_acquire(bench, place++ % bench->options.locks, 0);
+    }
+    bench->apply_seconds = 0;
+    apply_built(bench);
+    return bench->apply_seconds;
+}
+
+/* Applies the entries that a shard makes while nobody asks for anything, until the first lease has
+ * ended. The longest, in seconds. */
+static double pass_time(struct bench *bench)
+{
+    const uint64_t stamp_interval_ns = 250 * UINT64_C(1000000);
+    struct lock_counts counts;
+    double longest = 0;
+    do {
+        uint64_t due_ns = lock_machine_next_deadline(bench->machine);
+        uint64_t latest_ns = bench->stamp_ns + stamp_interval_ns;
+        bench->stamp_ns = due_ns < latest_ns ? due_ns : latest_ns;
+        struct lock_entry entry = {
+            .index = ++bench->index, .stamp_ns = bench->stamp_ns, .kind = LOCK_ENTRY_EMPTY};
+        double start = seconds_now();
+        (void)lock_machine_apply(bench->machine, &entry, NULL);
+        double took = seconds_now() - start;
+        longest = took > longest ? took : longest;
+        lock_machine_counts(bench->machine, &counts);
+    } while (counts.expired == 0);
+    return longest;
+}
+
+/* All leases are due at once, while entries of acquires follow one another. */
+static void expire(struct bench *bench)
+{
+    struct lock_counts counts;
+    uint64_t due_ns = bench->stamp_ns + (TTL_MS + 10) * UINT64_C(1000000);
+    double before = pass_time(bench);
+    double longest = 0;
+    double whole = 0;
+    uint32_t place = 0;
+    bench->stamp_ns = due_ns;
+    do {
+        double took = apply_alone(bench, place);
+        longest = took > longest ? took : longest;
+        whole += took;
+        place += BATCH;
+        lock_machine_counts(bench->machine, &counts);
+    } while (counts.expired < bench->options.locks);
+    printf("%-44s %14.2f\n", "all due at once: longest entry before, ms", before * 1e3);
+    printf("%-44s %14.2f\n", "  longest entry while they end, ms", longest * 1e3);
+    printf("%-44s %14.1f\n", "  until the last has ended, ms", whole * 1e3);
 }
 
 static void print_memory(const struct lock_limits *limits)
@@ -383,8 +440,11 @@ int main(int argc, char **argv)
     }
     struct lock_counts counts;
     lock_machine_counts(bench.machine, &counts);
-    printf("live %u locks, %llu granted, %llu released, %llu failed answers\n", counts.leases,
-           (unsigned long long)counts.granted, (unsigned long long)counts.released,
-           (unsigned long long)bench.failures);
-    return counts.leases == bench.options.locks && bench.failures == 0 ? 0 : 1;
+    bool all_held = counts.leases == bench.options.locks;
+    expire(&bench);
+    lock_machine_counts(bench.machine, &counts);
+    printf("live %u locks, %llu granted, %llu released, %llu expired, %llu failed answers\n",
+           counts.leases, (unsigned long long)counts.granted, (unsigned long long)counts.released,
+           (unsigned long long)counts.expired, (unsigned long long)bench.failures);
+    return all_held && bench.failures == 0 ? 0 : 1;
 }

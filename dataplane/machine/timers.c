@@ -258,6 +258,15 @@ static void enter_block(struct timers *timers)
     }
 }
 
+/* When the slots that are being moved must be done. The first block of a span is opened one block
+ * before it starts. */
+static uint64_t moved_by(const struct timers *timers, int level)
+{
+    const uint64_t block = UINT64_C(1) << TIMERS_BLOCK_BITS;
+    return level == BLOCKS ? timers->far[BLOCKS].opened * block
+                           : (timers->far[SPANS].opened << TIMERS_SPAN_BITS) * block - block;
+}
+
 /* Moves the share of the opened slot that belongs to the time since the last call: the slot is
  * opened `lead` ticks before `start`, when it must be done. */
 static void pace_level(struct timers *timers, int level, uint64_t start, uint64_t lead,
@@ -281,12 +290,22 @@ void timers_pace(struct timers *timers, uint64_t tick)
 {
     const uint64_t block = UINT64_C(1) << TIMERS_BLOCK_BITS;
     const uint64_t span = block << TIMERS_SPAN_BITS;
-    uint64_t block_start = timers->far[BLOCKS].opened * block;
-    /* The first block of a span is opened one block before it starts. */
-    uint64_t span_start = timers->far[SPANS].opened * span - block;
-    pace_level(timers, BLOCKS, block_start, block, tick);
-    pace_level(timers, SPANS, span_start, span, tick);
+    pace_level(timers, BLOCKS, moved_by(timers, BLOCKS), block, tick);
+    pace_level(timers, SPANS, moved_by(timers, SPANS), span, tick);
     timers->paced = tick;
+}
+
+/* The tick at which so many moves are due that they are enough for one entry. */
+static uint64_t pace_next(const struct timers *timers, int level)
+{
+    const struct timers_far *far = &timers->far[level];
+    uint64_t count = far->counts[far->opened % TIMERS_FAR_SLOTS];
+    if (count <= TIMERS_MOVES || slot_first(timers, far_head(far, far->opened)) == TIMERS_NONE) {
+        return TIMERS_NEVER;
+    }
+    uint64_t end = moved_by(timers, level);
+    uint64_t left = end > timers->paced ? end - timers->paced : 1;
+    return timers->paced + 1 + left * TIMERS_MOVES / count;
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -412,13 +431,10 @@ uint32_t timers_first(struct timers *timers, uint64_t tick)
     }
 }
 
-uint64_t timers_next(const struct timers *timers)
+static uint64_t deadline_next(const struct timers *timers)
 {
     const struct timers_far *blocks = &timers->far[BLOCKS];
     const struct timers_far *spans = &timers->far[SPANS];
-    if (timers->armed == 0) {
-        return TIMERS_NEVER;
-    }
     uint64_t block_end = blocks->opened << TIMERS_BLOCK_BITS;
     uint64_t tick = near_first(timers, timers->cursor, block_end);
     if (tick != TIMERS_NEVER) {
@@ -445,6 +461,14 @@ uint64_t timers_next(const struct timers *timers)
         return least(bound, span << span_shift);
     }
     return least(bound, (span_last(timers) + 1) << span_shift);
+}
+
+uint64_t timers_next(const struct timers *timers)
+{
+    if (timers->armed == 0) {
+        return TIMERS_NEVER;
+    }
+    return least(deadline_next(timers), least(pace_next(timers, BLOCKS), pace_next(timers, SPANS)));
 }
 
 /* ---- verifying ------------------------------------------------------------------------------- */

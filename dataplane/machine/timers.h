@@ -31,6 +31,7 @@ enum {
     TIMERS_NEAR_SLOTS = 2 << TIMERS_BLOCK_BITS,
     TIMERS_FAR_SLOTS = 2 << TIMERS_SPAN_BITS,
     TIMERS_MOVES_MIN = 64, /* moves per timers_pace at least, if there is something to move */
+    TIMERS_MOVES = 4096,   /* as many more, about, if it is called when timers_next() says so */
 };
 
 #define TIMERS_NONE  UINT32_MAX
@@ -91,7 +92,9 @@ uint32_t timers_first(struct timers *timers, uint64_t tick);
 void timers_pace(struct timers *timers, uint64_t tick);
 
 /* A lower bound of the earliest deadline, exact within the current block and the next, at most one
- * block (span) early beyond; TIMERS_NEVER if nothing is armed. */
+ * block (span) early beyond; TIMERS_NEVER if nothing is armed. While more than TIMERS_MOVES are to
+ * be moved, no later than the tick at which that many should have been: a million timers of one
+ * instant then cost every entry a little and none of them much. */
 uint64_t timers_next(const struct timers *timers);
 
 /* Links are sound and no list holds a timer twice: NULL or a sentence. O(n). */

@@ -221,6 +221,35 @@ Test(timers, pacing_spreads_the_work)
     drop(twin);
 }
 
+/* Whoever comes every quarter of a second, and when timers_next() says so, never finds much to
+ * move, and nothing at the end. */
+Test(timers, asks_for_time_to_move)
+{
+    enum { MANY = 400000 };
+    struct twin *twin = make(MANY);
+    const uint64_t tick = (UINT64_C(5) << TIMERS_BLOCK_BITS) + 7;
+    for (uint32_t id = 0; id < MANY; id++) {
+        arm(twin, id, tick);
+    }
+    const uint64_t interval = 238;
+    uint32_t calls = 0;
+    uint64_t due = 0;
+    for (uint64_t now = 0; now < tick; now = due < now + interval ? due : now + interval) {
+        uint32_t before = twin->timers.far[0].counts[5];
+        timers_pace(&twin->timers, now);
+        cr_assert_eq(timers_first(&twin->timers, now), TIMERS_NONE);
+        uint32_t moved = before - twin->timers.far[0].counts[5];
+        cr_assert_leq(moved, 2 * TIMERS_MOVES, "%" PRIu32 " moved at %" PRIu64, moved, now);
+        due = timers_next(&twin->timers);
+        cr_assert_gt(due, now, "no time passes");
+        calls++;
+    }
+    cr_assert_lt(calls, tick / interval + 4 * MANY / TIMERS_MOVES, "%" PRIu32 " calls", calls);
+    cr_assert_eq(twin->timers.far[0].counts[5], 0, "some were left for the last moment");
+    cr_assert_null(timers_verify(&twin->timers));
+    drop(twin);
+}
+
 /* A year in which nothing happens costs nothing. */
 Test(timers, skips_empty_time)
 {
