@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Starts and stops three Belay nodes on loopback for a benchmark, as peers/servers.py does others.
+"""Starts and stops Belay nodes on loopback for a benchmark, as peers/servers.py does others.
 
-    cluster.py start --directory DIR --durability disk|memory [--shards N]   prints the endpoints
+    cluster.py start --directory DIR --durability disk|memory     prints the endpoints of three
+          [--nodes N] [--shards N] [--workers N] [--leases N]     nodes, or of N
     cluster.py stop --directory DIR
     cluster.py stop-all --directory DIR     whatever system runs below DIR, at once
 
-BELAYD and BELAY name the programs. Everything that is not said in configuration() is a default.
+BELAYD and BELAY name the programs, else build/release has them. Everything that is not said in
+configuration() is a default.
 """
 import argparse
 import json
@@ -18,6 +20,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "pee
 import servers  # noqa: E402  (the path is set above)
 
 STATE = "cluster.json"
+WORKERS_MAX = servers.PORTS_PER_NODE // 2  # each has a port for clients and one for peers
+# Leases of all shards together: five locks of each of 100,000 clients, and some more.
+SETTINGS = {"durability": "disk", "shards": 4, "workers": 1, "leases": 655360}
+
+
+def program(variable, built):
+    release = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "release")
+    return os.environ.get(variable) or os.path.join(release, built)
 
 
 class Kind:
@@ -28,19 +38,22 @@ class Kind:
         path = os.path.join(directory, "node.yaml")
         with open(path, "w", encoding="ascii") as file:
             json.dump(self.cluster.configuration(node, directory), file, indent=1)
-        return [os.environ["BELAYD"], "--config", path]
+        return [program("BELAYD", "mgmt/belayd"), "--config", path]
 
     def ready(self, _node):
-        return self.cluster.status()["ready"]
+        """And leadership is spread: a transfer is not to be taken for an election."""
+        status = self.cluster.status()
+        return status["ready"] and all(row["leader_node"] == row["shard"] % self.cluster.nodes + 1
+                                       for row in status["shards"])
 
 
 servers.KINDS["belay"] = Kind
 
 
 class Cluster(servers.Servers):
-    def __init__(self, directory, durability="disk", shards=4, nodes=3):
+    def __init__(self, directory, nodes=3, **settings):
         super().__init__("belay", directory, nodes)
-        self.durability, self.shards = durability, shards
+        self.settings = {**SETTINGS, **settings}
 
     @classmethod
     def load(cls, directory):
@@ -55,8 +68,7 @@ class Cluster(servers.Servers):
     def start(self):
         os.makedirs(self.directory, exist_ok=True)
         with open(os.path.join(self.directory, STATE), "w", encoding="ascii") as file:
-            json.dump({"durability": self.durability, "shards": self.shards,
-                       "nodes": self.nodes}, file)
+            json.dump({"nodes": self.nodes, **self.settings}, file)
         with open(self.key(), "w", encoding="ascii", opener=private) as file:
             file.write(os.urandom(16).hex() + "\n")
         return super().start()
@@ -65,21 +77,21 @@ class Cluster(servers.Servers):
         return os.path.join(self.directory, "cluster.key")
 
     def configuration(self, node, directory):
-        """JSON is YAML. The limits are those of docs/capacity.md: 100,000 clients, five locks
-        each, in four shards."""
-        scale = 4 / self.shards
+        """JSON is YAML. Sessions and answers as in docs/capacity.md: for 100,000 clients."""
+        shards = self.settings["shards"]
         return {"node": node,
                 "members": [{"node": one, "client": self.endpoint(one),
-                             "peer": f"{servers.LOOPBACK}:{self.port(one, 1)}"}
+                             "peer": f"{servers.LOOPBACK}:{self.port(one, WORKERS_MAX)}"}
                             for one in self.numbers()],
-                "shards": self.shards, "durability": self.durability,
-                "limits": {"leases": int(163840 * scale), "sessions": int(32768 * scale),
-                           "answers": int(262144 * scale)},
+                "shards": shards, "durability": self.settings["durability"],
+                "workers": self.settings["workers"],
+                "limits": {"leases": self.settings["leases"] // shards,
+                           "sessions": 131072 // shards, "answers": 1048576 // shards},
                 "data_directory": os.path.join(directory, "data"),
                 "cluster_key_file": self.key()}
 
     def status(self):
-        words = [os.environ["BELAY"], "status", "-o", "json"]
+        words = [program("BELAY", "client/cli/belay"), "status", "-o", "json"]
         run = subprocess.run(words, env={**os.environ, "BELAY_ENDPOINTS": self.endpoints()},
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10,
                              check=False)
@@ -106,11 +118,15 @@ def main():
     parser.add_argument("action", choices=("start", "stop", "stop-all"))
     parser.add_argument("--directory", required=True)
     parser.add_argument("--durability", choices=("disk", "memory"), default="disk")
-    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--workers", type=int, choices=range(1, WORKERS_MAX + 1), default=1)
+    for name in ("shards", "leases"):
+        parser.add_argument(f"--{name}", type=int, default=SETTINGS[name])
     options = parser.parse_args()
     try:
         if options.action == "start":
-            cluster = Cluster(options.directory, options.durability, options.shards)
+            cluster = Cluster(options.directory, options.nodes,
+                              **{name: getattr(options, name) for name in SETTINGS})
             print(cluster.start().endpoints())
         elif options.action == "stop":
             Cluster.load(options.directory).stop()

@@ -37,13 +37,17 @@ def load(system, directory):
     return (belay.Cluster if system == "belay" else servers.Servers).load(directory)
 
 
+def etcd_status(cluster, node):
+    request = servers.urllib.request.Request(
+        f"http://{cluster.endpoint(node)}/v3/maintenance/status", data=b"{}")
+    opener = servers.urllib.request.build_opener(servers.urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=2.0) as answer:
+        return json.load(answer)
+
+
 def etcd_leader(cluster):
     for node in cluster.numbers():
-        request = servers.urllib.request.Request(
-            f"http://{cluster.endpoint(node)}/v3/maintenance/status", data=b"{}")
-        opener = servers.urllib.request.build_opener(servers.urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=2.0) as answer:
-            status = json.load(answer)
+        status = etcd_status(cluster, node)
         if status["leader"] == status["header"]["member_id"]:
             return node
     return None

@@ -4,6 +4,8 @@
     bench/results.py DIRECTORY      reads DIRECTORY/runs.tsv and what it names, writes both
     bench/results.py --line FILE    one run in one line, for a log
     bench/results.py --best DIRECTORY SYSTEM ROUND    its acquire+release/s at saturation, or 0
+    bench/results.py --cpu BEFORE AFTER FILE    processor seconds of servers, looked at by the two
+                                    commands of that run, as time per command
     bench/results.py --machine      what this machine is, as JSON; MACHINE_* add to it
     bench/results.py --self-check   a known document gives the known ratios, and a wrong one is seen
 
@@ -43,11 +45,14 @@ FAILURES = {"kill": "kill -9", "stop": "SIGSTOP", "cut": "packets dropped"}
 # ---- reading runs -------------------------------------------------------------------------------
 
 def load_figures(run):
-    """The figures of one run of belay-bench, by the names used here."""
+    """The figures of one run of belay-bench, by the names used here; others have theirs."""
+    if "commands" not in run:
+        return run
     acquire = run["commands"]["acquire"]
     latency = acquire["latency_us"]
     figures = {"pairs_s": run["grants_per_s"], "p50_us": latency["p50"], "p90_us": latency["p90"],
-               "p99_us": latency["p99"], "max_us": latency["max"],
+               "p99_us": latency["p99"], "p99.9_us": latency["p99.9"], "max_us": latency["max"],
+               "commands_s": run["commands_per_s"], "lost": run["checks"]["locks_lost"],
                "fairness": run["grants_per_client"]["jain"]}
     if run["happenings"]:
         figures["gap_ms"] = run["happenings"][-1]["longest_without_grant"]["ms"]
@@ -207,14 +212,28 @@ def promises(results, row):
     for failure, text in FAILURES.items():
         absolute(f"leader lost ({text}): nobody is granted for, p99, Belay, ms",
                  failover_ms(results, "belay-disk-many", failure, 0.99), 100)
-    for figure, bound in (("p50_us", 10000), ("p99_us", 50000)):
-        absolute(f"{capacity_text(1)}: {figure.removesuffix('_us')} of acquire, Belay, us",
-                 cell(results, "capacity", "belay-disk-many", 1, figure), bound)
+    for rate in places(results, "capacity"):
+        text = capacity_text(rate)
+        for figure, bound in (("p50_us", 10000), ("p99_us", 50000), ("lost", 0)):
+            name = {"lost": "locks lost"}.get(figure, figure.replace("_us", " of acquire, us"))
+            absolute(f"{text}: {name}, Belay",
+                     cell(results, "capacity", "belay-disk-many", rate, figure), bound)
+    for leases in places(results, "expiry"):
+        absolute(f"{leases:,} leases end: the longest wait of others, Belay, us",
+                 cell(results, "expiry", "belay-disk-many", leases, "max_us"), 10000)
+    for seconds in places(results, "steady"):
+        absolute(f"{seconds} s at saturation: elections, Belay",
+                 cell(results, "elections", "belay-disk-many", "steady", "elections"), 0)
 
 
-def capacity_text(share):
-    return (f"{100000 // share:,} clients with five locks each, "
-            f"{70000 // share:,} commands/s")
+def places(results, name):
+    """Where Belay was measured in this cell: rates, seconds, leases."""
+    return sorted(int(at) for at in results["cells"].get(name, {}).get("belay-disk-many", {}))
+
+
+def capacity_text(rate):
+    clients = 100000 if rate in (70000, 700000) else 20000  # a fifth: the quick run
+    return f"{clients:,} clients with five locks each, {rate:,} commands/s"
 
 
 def hot_ratios(results, row):
@@ -312,10 +331,26 @@ def figure_rows(results):
         for fraction, name in ((0.5, "p50"), (0.99, "p99")):
             values = {s: failover_ms(results, s, failure, fraction) for s in every}
             rows.append((f"leader: {text}; no grant for, {name}, ms", values))
-    for share in (1, 5):  # the quick run has a fifth of everything
-        rows.append((f"{capacity_text(share)}: p99 of acquire, us",
-                     {s: cell(results, "capacity", s, share, "p99_us") for s in every}))
+    for rate in places(results, "capacity"):
+        for figure, text in (("p99_us", "p99 of acquire, us"), ("commands_s", "answered/s")):
+            rows.append((f"{capacity_text(rate)}: {text}",
+                         {s: cell(results, "capacity", s, rate, figure) for s in every}))
+    for leases in places(results, "expiry"):
+        for figure in ("p50_us", "p99_us", "p99.9_us", "max_us"):
+            name = figure.replace("_us", " of acquire, us")
+            rows.append((f"{leases:,} leases end, others: {name}",
+                         {s: cell(results, "expiry", s, leases, figure) for s in every}))
+    rows.append(("elections while loaded, all rounds together", election_counts(results)))
     return rows
+
+
+def election_counts(results):
+    """{system: {0: how many}}"""
+    counts = {}
+    for system in SYSTEMS:
+        looks = cell(results, "elections", system, "rounds", "elections")
+        counts[system] = {0: sum(looks.values())} if looks else {}
+    return counts
 
 
 def figure_table(results):
@@ -327,6 +362,21 @@ def figure_table(results):
         if not any(values.values()):
             continue  # nobody was asked
         lines.append(f"| {what} | " + " | ".join(shown(values[s]) for s in systems) + " |")
+    return lines
+
+
+def scaling_table(results):
+    """Nodes, shards and workers; what a command costs all servers together."""
+    mhz = results["machine"].get("mhz")
+    lines = ["| nodes | shards | workers per node | acquire+release/s | "
+             "processor time per command, us, all nodes | "
+             f"cycles at {mhz} MHz |", "|---|---|---|---|---|---|"]
+    for name in results["cells"].get("cpu", {}):
+        time_us = statistics.median(cell(results, "cpu", name, 1024, "cpu_us").values())
+        pairs = statistics.median(cell(results, "scaling", name, 1024, "pairs_s").values())
+        cycles = number(time_us * mhz) if mhz else ""
+        lines.append(f"| {' | '.join(name.split('-'))} | {number(pairs)} | {number(time_us)} | "
+                     f"{cycles} |")
     return lines
 
 
@@ -354,6 +404,9 @@ def markdown(results):
               "cell was not measured.", ""], ratio_table(results),
              ["", "## Figures", "", "Median over the rounds (least to most).", ""],
              figure_table(results),
+             ["", "## Against nodes, shards and workers", "",
+              "In memory, 1,024 pairs in flight, many requests per datagram. Load and servers "
+              "share the cores.", ""], scaling_table(results),
              ["", "## What the machine gives without a lock service", ""], raw_table(results)]
     return "\n".join(line for part in parts for line in part) + "\n"
 
@@ -372,6 +425,13 @@ def best_of_round(directory, system, wanted):
     rates = [load_figures(run)["pairs_s"] for number, cell_name, name, _, run
              in read_runs(directory) if (number, cell_name, name) == (wanted, "sweep", system)]
     return int(max(rates, default=0))
+
+
+def cpu_per_command(before, after, path):
+    with open(path, encoding="utf-8") as file:
+        run = json.load(file)
+    first, last = (happening["at_s"] for happening in run["happenings"][:2])
+    return {"cpu_us": (after - before) / ((last - first) * run["commands_per_s"]) * 1e6}
 
 
 def first_match(path, key):
@@ -401,6 +461,7 @@ def machine():
     memory_kib = int(first_match("/proc/meminfo", "MemTotal").split()[0])
     return {"date": time.strftime("%Y-%m-%d"), "mode": given("MODE"), "rounds": given("ROUNDS"),
             "cpu": first_match("/proc/cpuinfo", "model name") or platform.machine(),
+            "mhz": round(float(first_match("/proc/cpuinfo", "cpu MHz") or 0)) or None,
             "cores": os.cpu_count(), "memory": f"{memory_kib / 2 ** 20:.0f} GiB",
             "kernel": f"{platform.system()} {platform.release()}", "disk": given("DISK"),
             "Belay": given("BELAY"),
@@ -458,6 +519,9 @@ def main(arguments):
         return 0
     if arguments[:1] == ["--best"] and len(arguments) == 4:
         print(best_of_round(arguments[1], arguments[2], int(arguments[3])))
+        return 0
+    if arguments[:1] == ["--cpu"] and len(arguments) == 4:
+        print(json.dumps(cpu_per_command(float(arguments[1]), float(arguments[2]), arguments[3])))
         return 0
     if arguments == ["--machine"]:
         print(json.dumps(machine(), indent=1))

@@ -33,7 +33,7 @@ STATE = "servers.json"
 LOOPBACK = "127.0.0.1"
 
 # Below the range that the kernel gives out on its own, so that nobody gets one by chance.
-PORTS_FIRST, PORTS_LAST, PORTS_PER_NODE = 10000, 19968, 3
+PORTS_FIRST, PORTS_LAST, PORTS_PER_NODE = 10000, 19968, 4
 
 # Debian's jars: this one names through its manifest all others that a server needs, but a logger.
 JARS = ("zookeeper", "slf4j-simple")

@@ -116,8 +116,8 @@ void sim_disk_write_now(struct sim_device *device, struct sim_wal *wal,
 /* Takes back an earlier time for the same write. */
 void sim_disk_due(struct sim_node *node, uint16_t worker, uint64_t at_ns)
 {
-    node->disk.devices[worker].due_order = sim_post(node->sim, at_ns, SIM_EV_NODE_DISK,
-                                                    node->id - 1u, node->epoch, worker, NULL);
+    node->disk.devices[worker].due_order =
+        sim_post(node->sim, at_ns, SIM_EV_NODE_DISK, node->id - 1u, node->epoch, worker, NULL);
 }
 
 void sim_disk_submit(struct sim_node *node, uint16_t worker, const struct wal_write *write)
