@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A port: where datagrams come from and go to. Implementations: kernel UDP (hw/port_kernel.c);
- * DPDK, RDMA and the simulator's have the same face. One owner thread per port; no call blocks.
+ * A port: where datagrams come from and go to. Implementations: kernel UDP (hw/port_kernel.c) and
+ * DPDK (hw/dpdk/port_dpdk.c); RDMA and the simulator's have the same face. One owner thread per
+ * port; no call blocks.
  *
  * Buffers belong to the port. A received packet is valid until the next port_rx_burst on that port.
  * A buffer from port_tx_buffer is the caller's until port_tx_push or the next port_tx_flush.

@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "hw/port_inside.h"
 #include "hw/port_socket.h"
 
 enum { BUFFER_BYTES = 1536 }; /* whole cache lines */
@@ -39,18 +40,22 @@ struct port_segments {
     } controls[PORT_BURST_MAX];
 };
 
-struct port {
+struct kernel_port {
+    struct port base;
     int descriptor;
     bool segmentation;  /* the kernel takes UDP_SEGMENT, as far as is known */
     bool ipv4;          /* the socket is AF_INET */
     uint32_t tx_queued; /* messages[0..tx_queued) of tx wait for the flush; <= PORT_BURST_MAX */
     uint32_t rx_used;   /* headers of rx that the last receive call changed */
-    struct port_address local;
-    struct port_counters counters;
     struct port_burst rx;
     struct port_burst tx;
     struct port_segments segments;
 };
+
+static struct kernel_port *kernel_of(struct port *port)
+{
+    return (struct kernel_port *)port; /* its first member */
+}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -71,7 +76,7 @@ static int forbid_fragments(int descriptor, bool ipv4)
     return result;
 }
 
-static int configure(struct port *port, const struct port_kernel_options *options)
+static int configure(struct kernel_port *port, const struct port_kernel_options *options)
 {
     int descriptor = port->descriptor;
     int result = 0;
@@ -94,7 +99,7 @@ static int configure(struct port *port, const struct port_kernel_options *option
     return result;
 }
 
-static int bind_to(struct port *port, const struct port_address *address)
+static int bind_to(struct kernel_port *port, const struct port_address *address)
 {
     struct sockaddr_storage storage = {0};
     socklen_t length = port_address_to_socket(address, port->ipv4, &storage);
@@ -103,7 +108,7 @@ static int bind_to(struct port *port, const struct port_address *address)
     length = sizeof storage;
     if (getsockname(port->descriptor, (struct sockaddr *)&storage, &length) < 0)
         return -errno;
-    return port_address_from_socket(&storage, &port->local) ? 0 : -EAFNOSUPPORT;
+    return port_address_from_socket(&storage, &port->base.local) ? 0 : -EAFNOSUPPORT;
 }
 
 static void lay_out(struct port_burst *burst, size_t vector_bytes)
@@ -117,12 +122,15 @@ static void lay_out(struct port_burst *burst, size_t vector_bytes)
     }
 }
 
+static const struct port_kind kernel_kind;
+
 int port_kernel_open(const struct port_kernel_options *options, struct port **port)
 {
-    struct port *opened = aligned_alloc(alignof(struct port), sizeof *opened);
+    struct kernel_port *opened = aligned_alloc(alignof(struct kernel_port), sizeof *opened);
     if (opened == NULL)
         return -ENOMEM;
     memset(opened, 0, sizeof *opened); /* also brings the pages in, before anybody is in a hurry */
+    opened->base.kind = &kernel_kind;
     opened->ipv4 = port_address_is_ipv4(&options->bind);
     lay_out(&opened->rx, PORT_DATAGRAM_BYTES_MAX);
     lay_out(&opened->tx, 0);
@@ -134,56 +142,46 @@ int port_kernel_open(const struct port_kernel_options *options, struct port **po
     opened->segmentation =
         result == 0 && set_option(opened->descriptor, SOL_UDP, UDP_SEGMENT, 0) == 0;
     if (result < 0) {
-        port_close(opened);
+        port_close(&opened->base);
         return result;
     }
-    *port = opened;
+    *port = &opened->base;
     return 0;
 }
 
 size_t port_kernel_memory_bytes(void)
 {
-    return sizeof(struct port);
+    return sizeof(struct kernel_port);
 }
 
-void port_close(struct port *port)
+static void kernel_close(struct port *base)
 {
-    if (port == NULL)
-        return;
+    struct kernel_port *port = kernel_of(base);
     if (port->descriptor >= 0)
         close(port->descriptor);
     free(port);
 }
 
-void port_local_address(const struct port *port, struct port_address *address)
+static int kernel_descriptor(const struct port *base)
 {
-    *address = port->local;
-}
-
-int port_descriptor(const struct port *port)
-{
-    return port->descriptor;
-}
-
-const struct port_counters *port_counters(const struct port *port)
-{
-    return &port->counters;
+    return ((const struct kernel_port *)base)->descriptor;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max)
+static uint32_t kernel_rx_burst(struct port *base, struct port_packet *packets, uint32_t max)
 {
+    struct kernel_port *port = kernel_of(base);
     assert(max <= PORT_BURST_MAX);
     struct port_burst *rx = &port->rx;
     for (uint32_t i = 0; i < port->rx_used; i++) /* the kernel wrote the lengths it used */
         rx->messages[i].msg_hdr.msg_namelen = sizeof rx->addresses[i];
     port->rx_used = 0;
-    port->counters.rx_calls++;
+    port->base.counters.rx_calls++;
     int received = recvmmsg(port->descriptor, rx->messages, max, MSG_DONTWAIT, NULL);
     if (received <= 0) {
         if (received < 0 && errno != EAGAIN && errno != EINTR)
-            port->counters.rx_errors++;
+            port->base.counters.rx_errors++;
         return 0;
     }
     port->rx_used = (uint32_t)received;
@@ -193,30 +191,32 @@ uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t 
         packet->bytes = rx->buffers[i];
         packet->length = rx->messages[i].msg_len;
         packet->truncated = (rx->messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0;
-        port->counters.rx_bytes += packet->length;
+        port->base.counters.rx_bytes += packet->length;
         if (port_address_from_socket(&rx->addresses[i], &packet->from))
             count++;
         else
-            port->counters.rx_errors++;
+            port->base.counters.rx_errors++;
     }
-    port->counters.rx_packets += count;
+    port->base.counters.rx_packets += count;
     return count;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-uint8_t *port_tx_buffer(struct port *port)
+static uint8_t *kernel_tx_buffer(struct port *base)
 {
+    struct kernel_port *port = kernel_of(base);
     return port->tx_queued < PORT_BURST_MAX ? port->tx.buffers[port->tx_queued] : NULL;
 }
 
-void port_tx_push(struct port *port, uint32_t length, const struct port_address *to)
+static void kernel_tx_push(struct port *base, uint32_t length, const struct port_address *to)
 {
+    struct kernel_port *port = kernel_of(base);
     uint32_t at = port->tx_queued;
     assert(at < PORT_BURST_MAX && length <= PORT_DATAGRAM_BYTES_MAX);
     uint32_t name_bytes = port_address_to_socket(to, port->ipv4, &port->tx.addresses[at]);
     if (name_bytes == 0) { /* IPv6 from an IPv4 socket: the buffer is simply used again */
-        port->counters.tx_errors++;
+        port->base.counters.tx_errors++;
         return;
     }
     port->tx.messages[at].msg_hdr.msg_namelen = name_bytes;
@@ -233,7 +233,7 @@ static bool same_destination(const struct msghdr *a, const struct msghdr *b)
 }
 
 /* How many of the datagrams from `at` on can go as one. */
-static uint32_t group_length(const struct port *port, uint32_t at)
+static uint32_t group_length(const struct kernel_port *port, uint32_t at)
 {
     const struct port_burst *tx = &port->tx;
     size_t unit = tx->vectors[at].iov_len, total = unit;
@@ -252,7 +252,7 @@ static uint32_t group_length(const struct port *port, uint32_t at)
     return next - at;
 }
 
-static void make_group(struct port *port, uint32_t group, uint32_t at, uint32_t count)
+static void make_group(struct kernel_port *port, uint32_t group, uint32_t at, uint32_t count)
 {
     struct msghdr *header = &port->segments.messages[group].msg_hdr;
     *header = port->tx.messages[at].msg_hdr;
@@ -271,7 +271,7 @@ static void make_group(struct port *port, uint32_t group, uint32_t at, uint32_t 
 }
 
 /* Groups what is queued from `at` on; returns how many groups there are. */
-static uint32_t make_groups(struct port *port, uint32_t at)
+static uint32_t make_groups(struct kernel_port *port, uint32_t at)
 {
     uint32_t groups = 0;
     while (at < port->tx_queued) {
@@ -284,9 +284,9 @@ static uint32_t make_groups(struct port *port, uint32_t at)
 
 /* Sends what is queued from *at on, as far as the kernel goes along. Moves *at; the errno of what
  * stopped it, 0 = try on. */
-static int send_groups(struct port *port, uint32_t *at)
+static int send_groups(struct kernel_port *port, uint32_t *at)
 {
-    struct port_counters *counters = &port->counters;
+    struct port_counters *counters = &port->base.counters;
     uint32_t groups = make_groups(port, *at);
     counters->tx_calls++;
     int sent = sendmmsg(port->descriptor, port->segments.messages, groups, MSG_DONTWAIT);
@@ -301,13 +301,14 @@ static int send_groups(struct port *port, uint32_t *at)
     return 0;
 }
 
-void port_tx_flush(struct port *port)
+static void kernel_tx_flush(struct port *base)
 {
+    struct kernel_port *port = kernel_of(base);
     uint32_t at = 0;
     while (at < port->tx_queued) {
         int error = send_groups(port, &at);
         if (error == EAGAIN || error == ENOBUFS) {
-            port->counters.tx_dropped += port->tx_queued - at;
+            port->base.counters.tx_dropped += port->tx_queued - at;
             break;
         }
         if (error == 0 || error == EINTR)
@@ -318,8 +319,17 @@ void port_tx_flush(struct port *port)
             continue;
         }
         /* It belongs to the first group's destination (no route, refused, too long): pass it by. */
-        port->counters.tx_errors += count;
+        port->base.counters.tx_errors += count;
         at += count;
     }
     port->tx_queued = 0;
 }
+
+static const struct port_kind kernel_kind = {
+    .close = kernel_close,
+    .rx_burst = kernel_rx_burst,
+    .tx_buffer = kernel_tx_buffer,
+    .tx_push = kernel_tx_push,
+    .tx_flush = kernel_tx_flush,
+    .descriptor = kernel_descriptor,
+};

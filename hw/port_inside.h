@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every implementation of hw/port.h has: a struct port as its first member.
+ */
+#ifndef BELAY_HW_PORT_INSIDE_H
+#define BELAY_HW_PORT_INSIDE_H
+
+#include "hw/port.h"
+
+/* Each as its namesake in port.h. */
+struct port_kind {
+    void (*close)(struct port *port);
+    uint32_t (*rx_burst)(struct port *port, struct port_packet *packets, uint32_t max);
+    uint8_t *(*tx_buffer)(struct port *port);
+    void (*tx_push)(struct port *port, uint32_t length, const struct port_address *to);
+    void (*tx_flush)(struct port *port);
+    int (*descriptor)(const struct port *port);
+};
+
+struct port {
+    const struct port_kind *kind;
+    struct port_address local;
+    struct port_counters counters;
+};
+
+#endif
