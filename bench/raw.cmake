@@ -16,25 +16,22 @@ endfunction()
 
 belay_raw_bench(bare_chain SOURCES bare_chain.c bare_node.c bare_store.c loopback.c
   LIBS belay_hw belay_wire)
-belay_raw_bench(udp_echo SOURCES udp_echo.c loopback.c LIBS belay_hw belay_wire)
+belay_raw_bench(udp_echo SOURCES udp_echo.c echo.c loopback.c LIBS belay_hw belay_wire)
+belay_raw_bench(dpdk_echo SOURCES dpdk_echo.c echo.c loopback.c LIBS belay_dpdk belay_wire)
 belay_raw_bench(disk_rates SOURCES disk_rates.c LIBS belay_hw)
 
-# Compared to what others have made, where it is installed: libck-dev, libdpdk-dev.
+# Compared to what others have made, where it is installed: libck-dev.
 pkg_check_modules(bench_ck IMPORTED_TARGET ck)
-pkg_check_modules(bench_dpdk libdpdk)
 belay_raw_bench(tables SOURCES tables.c tables_index.c LIBS belay_machine belay_hw)
 if(bench_ck_FOUND)
   target_sources(raw_tables PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/raw/tables_ck_ht.c)
   target_compile_definitions(raw_tables PRIVATE BELAY_BENCH_CK)
   target_link_libraries(raw_tables PRIVATE PkgConfig::bench_ck)
 endif()
-if(bench_dpdk_FOUND)
-  # An object of its own: DPDK's flags (its configuration header, its -march) are for this file
-  # alone, and its headers do not pass our warnings.
-  add_library(raw_rte_hash OBJECT ${CMAKE_CURRENT_SOURCE_DIR}/raw/tables_rte_hash.c)
-  target_include_directories(raw_rte_hash SYSTEM PRIVATE ${bench_dpdk_INCLUDE_DIRS})
-  target_compile_options(raw_rte_hash PRIVATE ${bench_dpdk_CFLAGS_OTHER} -Wno-pedantic)
-  target_link_libraries(raw_rte_hash PRIVATE belay_flags belay_wire)
-  target_compile_definitions(raw_tables PRIVATE BELAY_BENCH_DPDK)
-  target_link_libraries(raw_tables PRIVATE raw_rte_hash rte_eal rte_hash)
-endif()
+# An object of its own: DPDK's flags (its configuration header, its -march) are for this file
+# alone, and its headers do not pass our warnings.
+add_library(raw_rte_hash OBJECT ${CMAKE_CURRENT_SOURCE_DIR}/raw/tables_rte_hash.c)
+target_include_directories(raw_rte_hash SYSTEM PRIVATE ${dpdk_INCLUDE_DIRS})
+target_compile_options(raw_rte_hash PRIVATE ${dpdk_CFLAGS_OTHER} -Wno-pedantic)
+target_link_libraries(raw_rte_hash PRIVATE belay_flags belay_wire)
+target_link_libraries(raw_tables PRIVATE raw_rte_hash rte_eal rte_hash)

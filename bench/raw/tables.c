@@ -19,9 +19,7 @@ static const struct tables_class *const CLASSES[CLASSES_MAX] = {
 #ifdef BELAY_BENCH_CK
     &tables_ck_ht,
 #endif
-#ifdef BELAY_BENCH_DPDK
     &tables_rte_hash,
-#endif
 };
 
 static const char *const FIGURE_KEYS[FIGURES] = {"insert",    "hit",        "miss",
@@ -186,9 +184,6 @@ int main(int argc, char **argv)
     raw_note(&report, "processor time of the thread, hashing (XXH3) and comparing included");
 #ifndef BELAY_BENCH_CK
     raw_note(&report, "ck_ht was not measured: libck-dev was not there when this was built");
-#endif
-#ifndef BELAY_BENCH_DPDK
-    raw_note(&report, "rte_hash was not measured: libdpdk-dev was not there when this was built");
 #endif
     raw_print(&report, options.json);
     free(keys.present);

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DPDK and one of its devices, from start to stop. The datapath is in port_dpdk.c.
+ */
+#include <errno.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hw/dpdk/inside.h"
+
+enum { ARGUMENTS_MAX = 16, NAME_BYTES = RTE_ETH_NAME_MAX_LEN, MEMORY_MIB = 128 };
+
+__attribute__((format(printf, 2, 3))) static bool fails(char *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(error, DPDK_ERROR_BYTES, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+/* "dddd:bb:dd.f" or "bb:dd.f" */
+static bool is_pci(const char *device)
+{
+    return strspn(device, "0123456789abcdefABCDEF:.") == strlen(device) &&
+           strchr(device, ':') != NULL;
+}
+
+/* ---- DPDK itself ----------------------------------------------------------------------------- */
+
+/* The environment layer as it is wanted here: no files of its own anywhere, no other processes, no
+ * thread but ours and its own for interrupts. */
+static bool start_eal(const struct dpdk_options *options, char *error)
+{
+    static bool started;
+    char memory[16];
+    char core[16];
+    char *arguments[ARGUMENTS_MAX] = {"belay", "--no-telemetry", "--log-level=*:error"};
+    int count = 3;
+    cpu_set_t affinity;
+    if (started)
+        return fails(error, "DPDK was started before: one device per process");
+    if (!options->hugepages && is_pci(options->device))
+        return fails(error, "%s is a PCI device: it needs hugepages", options->device);
+    (void)snprintf(memory, sizeof memory, "%u",
+                   options->memory_mib > 0 ? options->memory_mib : MEMORY_MIB);
+    (void)snprintf(core, sizeof core, "%d", sched_getcpu());
+    arguments[count++] = "-l"; /* no threads of DPDK's on other cores */
+    arguments[count++] = core;
+    arguments[count++] = "-m";
+    arguments[count++] = memory;
+    arguments[count++] = "--single-file-segments"; /* few descriptors to share with virtio-user */
+    if (options->hugepages) {
+        arguments[count++] = "--in-memory";
+    } else {
+        arguments[count++] = "--no-huge";
+        arguments[count++] = "--no-shconf";
+    }
+    if (is_pci(options->device)) {
+        arguments[count++] = "-a";
+        arguments[count++] = (char *)(uintptr_t)options->device;
+    } else {
+        arguments[count++] = "--no-pci";
+    }
+    CPU_ZERO(&affinity);
+    (void)sched_getaffinity(0, sizeof affinity, &affinity);
+    int taken = rte_eal_init(count, arguments);
+    (void)sched_setaffinity(0, sizeof affinity, &affinity); /* it has pinned this thread */
+    if (taken < 0)
+        return fails(error, "DPDK does not start: %s%s", rte_strerror(rte_errno),
+                     options->hugepages ? "; are there hugepages?" : "");
+    started = true;
+    return true;
+}
+
+int dpdk_thread_begin(void)
+{
+    return rte_thread_register() == 0 ? 0 : -rte_errno;
+}
+
+void dpdk_thread_end(void)
+{
+    rte_thread_unregister();
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static bool find_device(struct dpdk_device *device, const char *name, char *error)
+{
+    char bare[NAME_BYTES];
+    size_t length = strcspn(name, ",");
+    if (length >= sizeof bare)
+        return fails(error, "'%s' is too long for a device's name", name);
+    memcpy(bare, name, length);
+    bare[length] = '\0';
+    if (!is_pci(name)) {
+        int result = rte_dev_probe(name);
+        if (result < 0)
+            return fails(error, "%s: %s: is the driver's name right, and may it do this?", name,
+                         rte_strerror(-result));
+    }
+    if (rte_eth_dev_get_port_by_name(bare, &device->port_id) != 0)
+        return fails(error, "%s: no network device%s", name,
+                     is_pci(name) ? ": bind it to vfio-pci first (dpdk-devbind.py)" : "");
+    return true;
+}
+
+static bool configure(struct dpdk_device *device, const struct dpdk_options *options, char *error)
+{
+    const uint64_t tx_wanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+    struct rte_eth_conf configuration = {.rxmode = {.mtu = options->net.mtu}};
+    uint16_t rx_descriptors = RX_DESCRIPTORS, tx_descriptors = TX_DESCRIPTORS;
+    int result = rte_eth_dev_info_get(device->port_id, &device->info);
+    if (result != 0)
+        return fails(error, "%s: %s", options->device, rte_strerror(-result));
+    if (options->queues > device->info.max_rx_queues ||
+        options->queues > device->info.max_tx_queues)
+        return fails(error, "%s has %u receive and %u transmit queues: fewer than workers (%u)",
+                     options->device, device->info.max_rx_queues, device->info.max_tx_queues,
+                     options->queues);
+    configuration.rxmode.offloads = device->info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_CHECKSUM;
+    device->tx_checksums = (device->info.tx_offload_capa & tx_wanted) == tx_wanted;
+    if (device->tx_checksums)
+        configuration.txmode.offloads = tx_wanted;
+    result =
+        rte_eth_dev_configure(device->port_id, options->queues, options->queues, &configuration);
+    if (result == 0)
+        result =
+            rte_eth_dev_adjust_nb_rx_tx_desc(device->port_id, &rx_descriptors, &tx_descriptors);
+    for (uint16_t queue = 0; result == 0 && queue < options->queues; queue++) {
+        unsigned socket = (unsigned)rte_eth_dev_socket_id(device->port_id);
+        result = rte_eth_rx_queue_setup(device->port_id, queue, rx_descriptors, socket, NULL,
+                                        device->pool);
+        if (result == 0)
+            result = rte_eth_tx_queue_setup(device->port_id, queue, tx_descriptors, socket, NULL);
+    }
+    return result == 0 ||
+           fails(error, "%s cannot be set up: %s", options->device, rte_strerror(-result));
+}
+
+static bool make_queues(struct dpdk_device *device, const struct dpdk_options *options, char *error)
+{
+    struct net_options net = options->net;
+    struct rte_ether_addr mac;
+    if (rte_eth_macaddr_get(device->port_id, &mac) != 0)
+        return fails(error, "%s has no hardware address", options->device);
+    memcpy(net.mac, mac.addr_bytes, sizeof net.mac);
+    net.tx_checksums = device->tx_checksums;
+    const char *wrong = net_options_check(&net);
+    if (wrong != NULL)
+        return fails(error, "%s: %s", options->device, wrong);
+    for (uint16_t number = 0; number < options->queues; number++) {
+        struct dpdk_queue *queue = aligned_alloc(64, (sizeof *queue + 63) / 64 * 64);
+        if (queue == NULL)
+            return fails(error, "out of memory");
+        memset(queue, 0, sizeof *queue);
+        queue->device = device;
+        queue->number = number;
+        net_init(&queue->net, &net);
+        device->queues[number] = queue;
+        device->queues_count++;
+    }
+    return true;
+}
+
+static bool open_device(struct dpdk_device *device, const struct dpdk_options *options, char *error)
+{
+    /* Every descriptor may hold one, every port a burst or two, and caches of threads some. */
+    unsigned buffers = options->queues * (RX_DESCRIPTORS + TX_DESCRIPTORS + TX_BURST_MAX +
+                                          4 * DPDK_PORTS_PER_QUEUE * PORT_BURST_MAX);
+    if (!start_eal(options, error))
+        return false;
+    device->pool =
+        rte_pktmbuf_pool_create("belay", buffers, 128, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+    if (device->pool == NULL)
+        return fails(error, "%u packet buffers do not fit into DPDK's memory: %s", buffers,
+                     rte_strerror(rte_errno));
+    if (!find_device(device, options->device, error) || !configure(device, options, error) ||
+        !make_queues(device, options, error))
+        return false;
+    int result = rte_eth_dev_start(device->port_id);
+    return result == 0 ||
+           fails(error, "%s does not start: %s", options->device, rte_strerror(-result));
+}
+
+struct dpdk_device *dpdk_open(const struct dpdk_options *options, char error[DPDK_ERROR_BYTES])
+{
+    if (options->queues == 0 || options->queues > DPDK_QUEUES_MAX) {
+        (void)fails(error, "the number of queues must be from 1 to %d", DPDK_QUEUES_MAX);
+        return NULL;
+    }
+    struct dpdk_device *device = calloc(1, sizeof *device);
+    if (device == NULL) {
+        (void)fails(error, "out of memory");
+        return NULL;
+    }
+    device->port_id = RTE_MAX_ETHPORTS;
+    if (open_device(device, options, error))
+        return device;
+    dpdk_close(device);
+    return NULL;
+}
+
+void dpdk_close(struct dpdk_device *device)
+{
+    if (device->port_id != RTE_MAX_ETHPORTS) {
+        (void)rte_eth_dev_stop(device->port_id);
+        (void)rte_eth_dev_close(device->port_id);
+    }
+    for (uint16_t queue = 0; queue < device->queues_count; queue++)
+        free(device->queues[queue]);
+    free(device);
+}
+
+const char *dpdk_driver(const struct dpdk_device *device)
+{
+    return device->info.driver_name;
+}
+
+bool dpdk_link_is_up(const struct dpdk_device *device)
+{
+    struct rte_eth_link link;
+    return rte_eth_link_get_nowait(device->port_id, &link) == 0 &&
+           link.link_status == RTE_ETH_LINK_UP;
+}
+
+const struct net_counters *dpdk_net_counters(const struct dpdk_device *device, uint16_t queue)
+{
+    return &device->queues[queue]->net.counters;
+}
+
+uint32_t dpdk_buffers_free(const struct dpdk_device *device)
+{
+    return rte_mempool_avail_count(device->pool);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of hw/net: byte order, header layouts as offsets, checksums, and what the files have of
+ * each other. Frames are read and written by byte: they lie at any address.
+ */
+#ifndef BELAY_HW_NET_BYTES_H
+#define BELAY_HW_NET_BYTES_H
+
+#include <string.h>
+
+#include "hw/net/net.h"
+
+enum { ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_ARP = 0x0806, ETHERTYPE_IPV6 = 0x86dd };
+enum { PROTOCOL_ICMP = 1, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 = 58 };
+enum { IPV4_BYTES = 20, IPV6_BYTES = 40, UDP_BYTES = 8, ICMP_BYTES = 8, ARP_BYTES = 28 };
+enum { HOPS = 64 /* of what we send */ };
+
+static inline uint16_t get16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static inline void put16(uint8_t *at, uint32_t value)
+{
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+/* Adds 16-bit words to a sum (RFC 1071). An odd last byte counts as a word's upper half. */
+static inline uint32_t sum_add(uint32_t sum, const uint8_t *bytes, uint32_t length)
+{
+    uint64_t wide = sum;
+    uint32_t at = 0;
+    for (; at + 4 <= length; at += 4) {
+        uint32_t word;
+        memcpy(&word, bytes + at, 4);
+        wide += __builtin_bswap32(word);
+    }
+    for (; at + 1 < length; at += 2) {
+        wide += get16(bytes + at);
+    }
+    if (at < length) {
+        wide += (uint32_t)bytes[at] << 8;
+    }
+    /* 32-bit words: their halves are added by the folding. */
+    while (wide >> 16 != 0) {
+        wide = (wide & 0xffff) + (wide >> 16);
+    }
+    return (uint32_t)wide;
+}
+
+/* 0xffff: the checksum that was summed along is right. */
+static inline bool sum_is_right(uint32_t sum)
+{
+    return sum == 0xffff;
+}
+
+/* The pseudo header of IPv4 and IPv6 (RFC 768, RFC 8200 8.1): addresses of 4 or 16 bytes that
+ * follow each other, the protocol and the length of what it carries. */
+static inline uint32_t sum_pseudo(const uint8_t *addresses, uint32_t address_bytes,
+                                  uint8_t protocol, uint32_t length)
+{
+    uint32_t sum = sum_add(0, addresses, 2 * address_bytes) + protocol + length;
+    return (sum & 0xffff) + (sum >> 16);
+}
+
+static inline bool all_zero(const uint8_t *bytes, size_t length)
+{
+    uint8_t any = 0;
+    for (size_t i = 0; i < length; i++) {
+        any |= bytes[i];
+    }
+    return any == 0;
+}
+
+static inline void map_ipv4(uint8_t ip[16], const uint8_t ipv4[4])
+{
+    memset(ip, 0, 10);
+    memset(ip + 10, 0xff, 2);
+    memcpy(ip + 12, ipv4, 4);
+}
+
+static inline bool is_mapped(const uint8_t ip[16])
+{
+    return all_zero(ip, 10) && ip[10] == 0xff && ip[11] == 0xff;
+}
+
+/* A host's hardware address: neither a group's nor nobody's. */
+static inline bool mac_is_hosts(const uint8_t mac[6])
+{
+    return (mac[0] & 1) == 0 && !all_zero(mac, 6);
+}
+
+static inline enum net_verdict lose(struct net *net, enum net_loss loss)
+{
+    net->counters.losses[loss]++;
+    return NET_NOTHING;
+}
+
+/* Where everything of a received frame is. */
+struct frame {
+    uint8_t *bytes;
+    uint32_t length; /* of what counts: padding beyond the IP packet is cut off */
+    uint64_t now_ns;
+    bool checked;
+};
+
+/* The frame goes back to where it came from. */
+static inline void frame_return(const struct net *net, uint8_t *frame)
+{
+    memcpy(frame, frame + 6, 6);
+    memcpy(frame + 6, net->options.mac, 6);
+}
+
+/* The address belongs to one host, and it is not ours. */
+bool ipv4_is_hosts(const struct net *net, const uint8_t ip[4]);
+bool ipv6_is_hosts(const struct net *net, const uint8_t ip[16]);
+/* One of ours. */
+bool ipv6_is_own(const struct net *net, const uint8_t ip[16]);
+bool ipv4_is_near(const struct net *net, const uint8_t ip[4]); /* inside the prefix */
+bool ipv6_is_near(const struct net *net, const uint8_t ip[16]);
+
+enum net_verdict arp_receive(struct net *net, struct frame *frame);
+uint32_t arp_question(const struct net *net, const struct net_neighbour *neighbour, uint8_t *frame);
+/* ICMPv6 of types 135 and 136. The checksum is right. */
+enum net_verdict discovery_receive(struct net *net, struct frame *frame);
+uint32_t discovery_question(const struct net *net, const struct net_neighbour *neighbour,
+                            uint8_t *frame);
+
+/* What a host said of itself unasked. */
+void neighbour_seen(struct net *net, const uint8_t ip[16], const uint8_t mac[6], uint64_t now_ns);
+/* What it answered. False: nobody asked. */
+bool neighbour_answered(struct net *net, const uint8_t ip[16], const uint8_t mac[6],
+                        uint64_t now_ns);
+/* To send to; NULL = not known, asked for. */
+const uint8_t *neighbour_mac(struct net *net, const uint8_t ip[16], uint64_t now_ns);
+
+#endif

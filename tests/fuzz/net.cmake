@@ -1,0 +1,1 @@
+belay_fuzzer(fuzz_net belay_net)
