@@ -184,11 +184,12 @@ def hand_overs(results, directory):
                 "N clients wait in the queue of one lock; whoever gets it releases at once and "
                 "queues again. Median of the rounds, shaded from least to most. The bare chain "
                 "passes a token between two clients through the same hops and writes without any "
-                "lock logic. Higher is better; flat means that more waiters cost nothing.")
+                "lock logic. Higher is better; flat means that more waiters cost nothing; a line "
+                "ends where there were none in the measured time.")
     axis = plot.axes[0]
     counts = figures.waiter_counts(results)
     for system, place in results["cells"].get("hot", {}).items():
-        rate = medians(place, "pairs_s")
+        rate = {at: value for at, value in medians(place, "pairs_s").items() if value > 0}
         plot.line(axis, system, list(rate), list(rate.values()))
         band(axis, system, place, "pairs_s", list(rate))
     for system in ("bare-disk", "bare-memory"):
@@ -206,7 +207,8 @@ def failover(results, directory):
     plot = Plot(results, "Locks granted around the moment the leader is lost",
                 "Open loop, 200 acquires per second of names that the lost leader's group serves; "
                 "its process is killed (kill -9) at 0 s. Grants per 10 ms of the first run. What "
-                "was asked for meanwhile is granted afterwards: the peak after the gap.",
+                "was asked for meanwhile is granted afterwards: the peak after the gap. A run ends "
+                "where its grants do.",
                 rows=max(1, len(systems)))
     for axis, system in zip(plot.axes, systems):
         line = timelines[system]["kill"]

@@ -70,6 +70,7 @@ static size_t feed(const uint8_t *data, size_t size)
     return 1 + length;
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct net_options options = {
