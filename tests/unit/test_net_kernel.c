@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
-#include <linux/ipv6.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/icmp6.h>
 #include <netinet/ip_icmp.h>
@@ -48,14 +48,6 @@ static _Alignas(64) uint8_t frame[ROOM];
 
 /* ---- the kernel's end ------------------------------------------------------------------------ */
 
-static void write_file(const char *path, const char *text)
-{
-    int file = open(path, O_WRONLY);
-    CHECK(file >= 0, "%s", path);
-    CHECK(write(file, text, strlen(text)) == (ssize_t)strlen(text), "%s", path);
-    close(file);
-}
-
 static void enter_namespace(void)
 {
     int flags = CLONE_NEWNET | (geteuid() == 0 ? 0 : CLONE_NEWUSER);
@@ -70,27 +62,56 @@ static void address4(int any, struct ifreq *request, unsigned long what, const c
     CHECK(ioctl(any, what, request) == 0, "%s", text);
 }
 
+/* By netlink, which alone can say that nobody is to be asked whether the address is free: until
+ * that is settled, some time later, it cannot be bound to. */
+static void address6(int index, const char *text)
+{
+    struct {
+        struct nlmsghdr header;
+        struct ifaddrmsg address;
+        struct rtattr local_header;
+        struct in6_addr local;
+        struct rtattr flags_header;
+        uint32_t flags;
+    } request = {
+        .header = {.nlmsg_len = sizeof request,
+                   .nlmsg_type = RTM_NEWADDR,
+                   .nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_ACK},
+        .address = {.ifa_family = AF_INET6, .ifa_prefixlen = 64, .ifa_index = (unsigned)index},
+        .local_header = {.rta_len = RTA_LENGTH(sizeof request.local), .rta_type = IFA_LOCAL},
+        .flags_header = {.rta_len = RTA_LENGTH(sizeof request.flags), .rta_type = IFA_FLAGS},
+        .flags = IFA_F_NODAD,
+    };
+    struct {
+        struct nlmsghdr header;
+        struct nlmsgerr error;
+    } answer;
+    int route = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    CHECK(inet_pton(AF_INET6, text, &request.local) == 1, "%s", text);
+    CHECK(send(route, &request, sizeof request, 0) == sizeof request, "%s", text);
+    CHECK(recv(route, &answer, sizeof answer, MSG_TRUNC) >= (ssize_t)sizeof answer, "%s", text);
+    errno = -answer.error.error;
+    CHECK(errno == 0, "%s", text);
+    close(route);
+}
+
 static void open_tap(void)
 {
     struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI};
-    int any = socket(AF_INET, SOCK_DGRAM, 0), any6 = socket(AF_INET6, SOCK_DGRAM, 0);
-    struct in6_ifreq six = {.ifr6_prefixlen = 64};
+    int any = socket(AF_INET, SOCK_DGRAM, 0);
+    int index;
     tap = open("/dev/net/tun", O_RDWR | O_NONBLOCK);
     CHECK(tap >= 0, "/dev/net/tun");
     memcpy(request.ifr_name, "tap0", sizeof "tap0");
     CHECK(ioctl(tap, TUNSETIFF, &request) == 0, "tap0");
-    /* Whether an address is free is another question: here nothing is to be waited for. */
-    write_file("/proc/sys/net/ipv6/conf/tap0/accept_dad", "0");
     CHECK(ioctl(any, SIOCGIFINDEX, &request) == 0, "tap0");
-    six.ifr6_ifindex = request.ifr_ifindex;
+    index = request.ifr_ifindex;
     address4(any, &request, SIOCSIFADDR, kernels4);
     address4(any, &request, SIOCSIFNETMASK, "255.255.255.0");
     request.ifr_flags = IFF_UP | IFF_RUNNING;
     CHECK(ioctl(any, SIOCSIFFLAGS, &request) == 0, "tap0 up");
-    CHECK(inet_pton(AF_INET6, kernels6, &six.ifr6_addr) == 1, "%s", kernels6);
-    CHECK(ioctl(any6, SIOCSIFADDR, &six) == 0, "%s", kernels6);
+    address6(index, kernels6);
     close(any);
-    close(any6);
 }
 
 static void start_net(void)
