@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { PORT_BURST_MAX = 64, PORT_DATAGRAM_BYTES_MAX = 1472 };
 
@@ -22,6 +23,22 @@ struct port_address {
     uint16_t port; /* host order */
     uint8_t zero[6];
 };
+
+/* IPv4 within `ip` (RFC 4291 2.5.5.2): its four bytes are the last. */
+enum { PORT_IPV4_AT = 12 };
+
+static inline bool port_ip_is_ipv4(const uint8_t ip[16])
+{
+    static const uint8_t prefix[PORT_IPV4_AT] = {[10] = 0xff, [11] = 0xff};
+    return memcmp(ip, prefix, sizeof prefix) == 0;
+}
+
+static inline void port_ip_map(uint8_t ip[16], const uint8_t ipv4[4])
+{
+    memset(ip, 0, 10);
+    memset(ip + 10, 0xff, 2);
+    memcpy(ip + PORT_IPV4_AT, ipv4, 4);
+}
 
 struct port_packet {
     const uint8_t *bytes; /* 8-byte aligned */

@@ -13,11 +13,9 @@
 
 #include "hw/port_socket.h"
 
-static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
 bool port_address_is_ipv4(const struct port_address *address)
 {
-    return memcmp(address->ip, mapped_prefix, sizeof mapped_prefix) == 0;
+    return port_ip_is_ipv4(address->ip);
 }
 
 uint32_t port_address_to_socket(const struct port_address *address, bool ipv4,
@@ -28,7 +26,7 @@ uint32_t port_address_to_socket(const struct port_address *address, bool ipv4,
             return 0;
         struct sockaddr_in *in = (struct sockaddr_in *)storage;
         *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(address->port)};
-        memcpy(&in->sin_addr, address->ip + sizeof mapped_prefix, sizeof in->sin_addr);
+        memcpy(&in->sin_addr, address->ip + PORT_IPV4_AT, sizeof in->sin_addr);
         return sizeof *in;
     }
     struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)storage;
@@ -42,8 +40,7 @@ bool port_address_from_socket(const struct sockaddr_storage *storage, struct por
     *address = (struct port_address){0};
     if (storage->ss_family == AF_INET) {
         const struct sockaddr_in *in = (const struct sockaddr_in *)storage;
-        memcpy(address->ip, mapped_prefix, sizeof mapped_prefix);
-        memcpy(address->ip + sizeof mapped_prefix, &in->sin_addr, sizeof in->sin_addr);
+        port_ip_map(address->ip, (const uint8_t *)&in->sin_addr);
         address->port = ntohs(in->sin_port);
         return true;
     }
@@ -130,7 +127,7 @@ void port_address_format(const struct port_address *address, char text[PORT_ADDR
 {
     char ip[INET6_ADDRSTRLEN] = "?";
     if (port_address_is_ipv4(address)) {
-        inet_ntop(AF_INET, address->ip + sizeof mapped_prefix, ip, sizeof ip);
+        inet_ntop(AF_INET, address->ip + PORT_IPV4_AT, ip, sizeof ip);
         snprintf(text, PORT_ADDRESS_TEXT_BYTES, "%s:%u", ip, (unsigned)address->port);
     } else {
         inet_ntop(AF_INET6, address->ip, ip, sizeof ip);

@@ -37,7 +37,7 @@ enum net_verdict arp_receive(struct net *net, struct frame *frame)
     if (all_zero(net->options.ipv4, 4) || memcmp(arp + TARGET_IP, net->options.ipv4, 4) != 0) {
         return lose(net, NET_LOSS_NOT_OURS);
     }
-    map_ipv4(ip, arp + SENDER_IP);
+    port_ip_map(ip, arp + SENDER_IP);
     bool known_host = ipv4_is_hosts(net, arp + SENDER_IP) && ipv4_is_near(net, arp + SENDER_IP);
     switch (get16(arp + OPERATION)) {
     case REQUEST:
@@ -59,18 +59,13 @@ enum net_verdict arp_receive(struct net *net, struct frame *frame)
 uint32_t arp_question(const struct net *net, const struct net_neighbour *neighbour, uint8_t *frame)
 {
     uint8_t *arp = frame + NET_ETHERNET_BYTES;
-    memset(frame, 0, NET_FRAME_BYTES_MIN);
-    if (neighbour->state == NET_NEIGHBOUR_CONFIRMED) {
-        memcpy(frame, neighbour->mac, 6);
-    } else {
-        memset(frame, 0xff, 6);
-    }
-    memcpy(frame + 6, net->options.mac, 6);
-    put16(frame + 12, ETHERTYPE_ARP);
+    bool known = neighbour->state == NET_NEIGHBOUR_CONFIRMED;
+    frame_begin(net, frame, known ? neighbour->mac : mac_of_all, ETHERTYPE_ARP);
+    memset(arp, 0, ARP_BYTES);
     memcpy(arp, kind, sizeof(kind));
     put16(arp + OPERATION, REQUEST);
     memcpy(arp + SENDER_MAC, net->options.mac, 6);
     memcpy(arp + SENDER_IP, net->options.ipv4, 4);
-    memcpy(arp + TARGET_IP, neighbour->ip + 12, 4);
+    memcpy(arp + TARGET_IP, neighbour->ip + PORT_IPV4_AT, 4);
     return NET_ETHERNET_BYTES + ARP_BYTES;
 }

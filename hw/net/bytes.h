@@ -13,6 +13,7 @@
 enum { ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_ARP = 0x0806, ETHERTYPE_IPV6 = 0x86dd };
 enum { PROTOCOL_ICMP = 1, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 = 58 };
 enum { IPV4_BYTES = 20, IPV6_BYTES = 40, UDP_BYTES = 8, ICMP_BYTES = 8, ARP_BYTES = 28 };
+enum { ICMPV6_SOLICITATION = 135, ICMPV6_ADVERTISEMENT = 136 }; /* of neighbours */
 enum { HOPS = 64 /* of what we send */ };
 
 static inline uint16_t get16(const uint8_t *at)
@@ -73,17 +74,7 @@ static inline bool all_zero(const uint8_t *bytes, size_t length)
     return any == 0;
 }
 
-static inline void map_ipv4(uint8_t ip[16], const uint8_t ipv4[4])
-{
-    memset(ip, 0, 10);
-    memset(ip + 10, 0xff, 2);
-    memcpy(ip + 12, ipv4, 4);
-}
-
-static inline bool is_mapped(const uint8_t ip[16])
-{
-    return all_zero(ip, 10) && ip[10] == 0xff && ip[11] == 0xff;
-}
+static const uint8_t mac_of_all[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 /* A host's hardware address: neither a group's nor nobody's. */
 static inline bool mac_is_hosts(const uint8_t mac[6])
@@ -112,6 +103,15 @@ static inline void frame_return(const struct net *net, uint8_t *frame)
     memcpy(frame + 6, net->options.mac, 6);
 }
 
+/* The Ethernet header of a frame of ours. */
+static inline void frame_begin(const struct net *net, uint8_t *frame, const uint8_t mac[6],
+                               uint16_t type)
+{
+    memcpy(frame, mac, 6);
+    memcpy(frame + 6, net->options.mac, 6);
+    put16(frame + 12, type);
+}
+
 /* The address belongs to one host, and it is not ours. */
 bool ipv4_is_hosts(const struct net *net, const uint8_t ip[4]);
 bool ipv6_is_hosts(const struct net *net, const uint8_t ip[16]);
@@ -119,10 +119,16 @@ bool ipv6_is_hosts(const struct net *net, const uint8_t ip[16]);
 bool ipv6_is_own(const struct net *net, const uint8_t ip[16]);
 bool ipv4_is_near(const struct net *net, const uint8_t ip[4]); /* inside the prefix */
 bool ipv6_is_near(const struct net *net, const uint8_t ip[16]);
+/* Ours, for what goes there. */
+const uint8_t *ipv6_source(const struct net *net, const uint8_t to[16]);
+
+/* Writes an IPv6 header; `to` may lie in the source's place. Returns the pseudo header's sum. */
+uint32_t ipv6_write(uint8_t *ip, const uint8_t from[16], const uint8_t to[16], uint8_t protocol,
+                    uint8_t hops, uint32_t length);
 
 enum net_verdict arp_receive(struct net *net, struct frame *frame);
 uint32_t arp_question(const struct net *net, const struct net_neighbour *neighbour, uint8_t *frame);
-/* ICMPv6 of types 135 and 136. The checksum is right. */
+/* Solicitations and advertisements. The checksum is right. */
 enum net_verdict discovery_receive(struct net *net, struct frame *frame);
 uint32_t discovery_question(const struct net *net, const struct net_neighbour *neighbour,
                             uint8_t *frame);

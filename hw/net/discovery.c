@@ -7,7 +7,6 @@
 
 #include <assert.h>
 
-enum { SOLICITATION = 135, ADVERTISEMENT = 136 };
 enum { OPTION_SOURCE = 1, OPTION_TARGET = 2 };
 enum { FLAG_SOLICITED = 0x40, FLAG_OVERRIDE = 0x20 };
 
@@ -50,21 +49,13 @@ static uint32_t complete(const struct net *net, uint8_t *frame, const uint8_t ma
     uint8_t *ip = frame + NET_ETHERNET_BYTES;
     uint8_t *message = frame + MESSAGE_AT;
     const uint32_t length = OPTIONS + OPTION_BYTES;
-    memcpy(frame, mac, 6);
-    memcpy(frame + 6, net->options.mac, 6);
-    put16(frame + 12, ETHERTYPE_IPV6);
-    put16(ip, 0x6000);
-    put16(ip + 2, 0);
-    put16(ip + 4, length);
-    ip[6] = PROTOCOL_ICMPV6;
-    ip[7] = 255;              /* nobody has forwarded it */
-    memmove(ip + 24, to, 16); /* may be the source's place */
-    memcpy(ip + 8, from, 16);
+    frame_begin(net, frame, mac, ETHERTYPE_IPV6);
+    /* 255 hops: nobody has forwarded it. */
+    uint32_t sum = ipv6_write(ip, from, to, PROTOCOL_ICMPV6, 255, length);
     message[OPTIONS] = option;
     message[OPTIONS + 1] = 1;
     memcpy(message + OPTIONS + 2, net->options.mac, 6);
     put16(message + 2, 0);
-    uint32_t sum = sum_pseudo(ip + 8, 16, PROTOCOL_ICMPV6, length);
     put16(message + 2, ~sum_add(sum, message, length));
     return FRAME_BYTES;
 }
@@ -76,7 +67,7 @@ static enum net_verdict advertise(struct net *net, struct frame *frame, bool to_
     uint8_t mac[6], target[16];
     memcpy(mac, to_all ? all_nodes_mac : frame->bytes + 6, 6);
     memcpy(target, message + TARGET, 16);
-    message[0] = ADVERTISEMENT;
+    message[0] = ICMPV6_ADVERTISEMENT;
     message[1] = 0;
     memset(message + FLAGS, 0, 4);
     message[FLAGS] = to_all ? FLAG_OVERRIDE : FLAG_SOLICITED | FLAG_OVERRIDE;
@@ -139,7 +130,7 @@ enum net_verdict discovery_receive(struct net *net, struct frame *frame)
     if (frame->length < MESSAGE_AT + OPTIONS || frame->bytes[HOPS_AT] != 255 || message[1] != 0) {
         return lose(net, NET_LOSS_DISCOVERY);
     }
-    return message[0] == SOLICITATION ? solicited(net, frame) : advertised(net, frame);
+    return message[0] == ICMPV6_SOLICITATION ? solicited(net, frame) : advertised(net, frame);
 }
 
 uint32_t discovery_question(const struct net *net, const struct net_neighbour *neighbour,
@@ -153,10 +144,8 @@ uint32_t discovery_question(const struct net *net, const struct net_neighbour *n
     memcpy(mac + 3, neighbour->ip + 13, 3);
     bool known = neighbour->state == NET_NEIGHBOUR_CONFIRMED;
     memset(message, 0, OPTIONS);
-    message[0] = SOLICITATION;
+    message[0] = ICMPV6_SOLICITATION;
     memcpy(message + TARGET, neighbour->ip, 16);
-    bool local = neighbour->ip[0] == 0xfe;
-    return complete(net, frame, known ? neighbour->mac : mac,
-                    local ? net->link_local : net->options.ipv6, known ? neighbour->ip : group,
-                    OPTION_SOURCE);
+    return complete(net, frame, known ? neighbour->mac : mac, ipv6_source(net, neighbour->ip),
+                    known ? neighbour->ip : group, OPTION_SOURCE);
 }

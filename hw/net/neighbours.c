@@ -33,12 +33,18 @@ static bool is_usable(const struct net_neighbour *neighbour, uint64_t now_ns)
            now_ns - neighbour->known_ns < NET_USABLE_MS * ms_ns;
 }
 
+/* It answered, not too long ago: what others claim does not count. */
+static bool is_confirmed(const struct net_neighbour *neighbour, uint64_t now_ns)
+{
+    return neighbour->state == NET_NEIGHBOUR_CONFIRMED && is_usable(neighbour, now_ns);
+}
+
 /* Whether `a` should go rather than `b`. */
 static bool goes_first(const struct net_neighbour *a, const struct net_neighbour *b,
                        uint64_t now_ns)
 {
-    bool a_stays = a->state == NET_NEIGHBOUR_CONFIRMED && is_usable(a, now_ns);
-    bool b_stays = b->state == NET_NEIGHBOUR_CONFIRMED && is_usable(b, now_ns);
+    bool a_stays = is_confirmed(a, now_ns);
+    bool b_stays = is_confirmed(b, now_ns);
     return a_stays != b_stays ? b_stays : a->used_ns < b->used_ns;
 }
 
@@ -53,7 +59,7 @@ static struct net_neighbour *make(struct net *net, const uint8_t ip[16], bool st
             place = &set[way];
         }
     }
-    if (stranger && place->state == NET_NEIGHBOUR_CONFIRMED && is_usable(place, now_ns)) {
+    if (stranger && is_confirmed(place, now_ns)) {
         return NULL;
     }
     *place = (struct net_neighbour){.used_ns = now_ns};
@@ -74,7 +80,7 @@ void neighbour_seen(struct net *net, const uint8_t ip[16], const uint8_t mac[6],
     struct net_neighbour *neighbour = find(net, ip);
     if (neighbour == NULL) {
         neighbour = make(net, ip, true, now_ns);
-    } else if (neighbour->state == NET_NEIGHBOUR_CONFIRMED && is_usable(neighbour, now_ns)) {
+    } else if (is_confirmed(neighbour, now_ns)) {
         return;
     }
     if (neighbour != NULL) {
@@ -144,8 +150,8 @@ uint32_t net_question(struct net *net, uint8_t *frame)
             continue; /* it has answered, or another host has its place */
         }
         net->counters.questions++;
-        return is_mapped(neighbour->ip) ? arp_question(net, neighbour, frame)
-                                        : discovery_question(net, neighbour, frame);
+        return port_ip_is_ipv4(neighbour->ip) ? arp_question(net, neighbour, frame)
+                                              : discovery_question(net, neighbour, frame);
     }
     return 0;
 }

@@ -6,7 +6,8 @@
  * length. One owner thread.
  *
  * Files: receive.c (frames in, echo), send.c (frames out, routes), arp.c, discovery.c (IPv6
- * neighbours), neighbours.c (whose hardware address is known, and how well), bytes.h.
+ * neighbours), neighbours.c (whose hardware address is known, and how well), addresses.c (options,
+ * and whose an IP address is), bytes.h.
  *
  * Neighbours. Nothing waits for one: a datagram to a host whose address is not known is dropped and
  * counted, as networks may drop any, and the host is asked for (RFC 826, RFC 4861). What a host
@@ -134,8 +135,8 @@ struct net_datagram {
     uint16_t to_port; /* host order */
 };
 
-/* One received frame: `frame` has room for `capacity` bytes, at least NET_FRAME_BYTES_MIN more than
- * *length. `checked`: the device has found the IP and UDP checksums right. */
+/* One received frame of *length bytes, with room for NET_FRAME_BYTES_MIN more. `checked`: the
+ * device has found the IP and UDP checksums right. */
 enum net_verdict net_receive(struct net *net, uint8_t *frame, uint32_t *length, bool checked,
                              uint64_t now_ns, struct net_datagram *datagram);
 

@@ -5,20 +5,20 @@
 #include "hw/net/bytes.h"
 
 enum { ECHO4_REQUEST = 8, ECHO4_REPLY = 0, ECHO6_REQUEST = 128, ECHO6_REPLY = 129 };
-enum { SOLICITATION = 135, ADVERTISEMENT = 136 };
 
 /* The part of the frame behind the IP header. */
 struct transport {
     uint8_t *bytes;
     uint32_t length;
-    uint32_t sum; /* of the pseudo header; IPv4: for UDP only */
+    uint32_t sum; /* of the pseudo header without its length; IPv4: for UDP only */
     struct port_address from;
 };
 
 /* ---- UDP ------------------------------------------------------------------------------------- */
 
+/* `near`: what sent the frame is the source itself, and no router. */
 static enum net_verdict take_udp(struct net *net, const struct frame *frame,
-                                 struct transport *transport, bool ipv4,
+                                 struct transport *transport, bool near,
                                  struct net_datagram *datagram)
 {
     uint8_t *udp = transport->bytes;
@@ -30,8 +30,8 @@ static enum net_verdict take_udp(struct net *net, const struct frame *frame,
     if (length < UDP_BYTES || length > transport->length || transport->from.port == 0) {
         return lose(net, NET_LOSS_UDP_HEADER);
     }
-    bool unsummed = ipv4 && get16(udp + 6) == 0;
-    if (!ipv4 && get16(udp + 6) == 0) {
+    bool unsummed = get16(udp + 6) == 0;
+    if (unsummed && !port_ip_is_ipv4(transport->from.ip)) {
         return lose(net, NET_LOSS_UDP_CHECKSUM); /* RFC 8200 8.1 */
     }
     /* The pseudo header has the length that UDP claims. */
@@ -47,6 +47,9 @@ static enum net_verdict take_udp(struct net *net, const struct frame *frame,
                                       .to_port = get16(udp + 2)};
     if (beyond != 0) { /* back over the header, which has been read */
         memmove(datagram->bytes, bytes, datagram->length);
+    }
+    if (near) {
+        neighbour_seen(net, transport->from.ip, frame->bytes + 6, frame->now_ns);
     }
     net->counters.datagrams_in++;
     return NET_DATAGRAM;
@@ -126,7 +129,7 @@ static enum net_verdict take_icmpv6(struct net *net, struct frame *frame,
         !sum_is_right(sum_add(transport->sum + transport->length, icmp, transport->length))) {
         return lose(net, NET_LOSS_ICMP);
     }
-    if (icmp[0] == SOLICITATION || icmp[0] == ADVERTISEMENT) {
+    if (icmp[0] == ICMPV6_SOLICITATION || icmp[0] == ICMPV6_ADVERTISEMENT) {
         return discovery_receive(net, frame);
     }
     if (icmp[0] != ECHO6_REQUEST || icmp[1] != 0) {
@@ -175,7 +178,7 @@ static enum net_verdict take_ipv4(struct net *net, struct frame *frame,
     }
     frame->length = NET_ETHERNET_BYTES + total;
     struct transport transport = {.bytes = ip + header, .length = total - header};
-    map_ipv4(transport.from.ip, ip + 12);
+    port_ip_map(transport.from.ip, ip + 12);
     if (ip[9] == PROTOCOL_ICMP) {
         return take_icmp(net, frame, &transport);
     }
@@ -183,12 +186,7 @@ static enum net_verdict take_ipv4(struct net *net, struct frame *frame,
         return lose(net, NET_LOSS_PROTOCOL);
     }
     transport.sum = sum_pseudo(ip + 12, 4, PROTOCOL_UDP, 0);
-    bool near = ipv4_is_near(net, ip + 12);
-    enum net_verdict verdict = take_udp(net, frame, &transport, true, datagram);
-    if (verdict == NET_DATAGRAM && near) {
-        neighbour_seen(net, transport.from.ip, frame->bytes + 6, frame->now_ns);
-    }
-    return verdict;
+    return take_udp(net, frame, &transport, ipv4_is_near(net, ip + 12), datagram);
 }
 
 static enum net_verdict take_ipv6(struct net *net, struct frame *frame,
@@ -229,12 +227,7 @@ static enum net_verdict take_ipv6(struct net *net, struct frame *frame,
     if (ip[6] == PROTOCOL_ICMPV6) {
         return take_icmpv6(net, frame, &transport);
     }
-    bool near = ipv6_is_near(net, ip + 8);
-    enum net_verdict verdict = take_udp(net, frame, &transport, false, datagram);
-    if (verdict == NET_DATAGRAM && near) {
-        neighbour_seen(net, transport.from.ip, frame->bytes + 6, frame->now_ns);
-    }
-    return verdict;
+    return take_udp(net, frame, &transport, ipv6_is_near(net, ip + 8), datagram);
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */
@@ -242,10 +235,9 @@ static enum net_verdict take_ipv6(struct net *net, struct frame *frame,
 /* To us alone, or to a group that may ask for us. */
 static bool is_to_us(const struct net *net, const uint8_t *frame)
 {
-    static const uint8_t everybody[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     uint16_t type = get16(frame + 12);
     return memcmp(frame, net->options.mac, 6) == 0 ||
-           (type == ETHERTYPE_ARP && memcmp(frame, everybody, 6) == 0) ||
+           (type == ETHERTYPE_ARP && memcmp(frame, mac_of_all, 6) == 0) ||
            (type == ETHERTYPE_IPV6 && frame[0] == 0x33 && frame[1] == 0x33);
 }
 
