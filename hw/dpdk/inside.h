@@ -23,6 +23,7 @@ struct dpdk_queue {
     struct dpdk_port *ports[DPDK_PORTS_PER_QUEUE];
     uint16_t number;
     uint16_t tx_count;
+    uint64_t now_ns;                   /* of the last poll: neighbours are a matter of seconds */
     struct rte_mbuf *tx[TX_BURST_MAX]; /* to be sent by the next flush */
     struct net net;
 };

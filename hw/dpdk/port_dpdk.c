@@ -42,10 +42,12 @@ static struct dpdk_port *dpdk_of(struct port *port)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Takes over the buffer. */
-static void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer)
+/* Takes over the buffer, whose frame begins at data_off. */
+static void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length)
 {
     assert(queue->tx_count < TX_BURST_MAX);
+    buffer->data_len = (uint16_t)length;
+    buffer->pkt_len = length;
     queue->tx[queue->tx_count++] = buffer;
 }
 
@@ -73,9 +75,7 @@ static void queue_questions(struct dpdk_queue *queue)
             rte_pktmbuf_free(buffer);
             return;
         }
-        buffer->data_len = (uint16_t)length;
-        buffer->pkt_len = length;
-        queue_frame(queue, buffer);
+        queue_frame(queue, buffer, length);
     }
 }
 
@@ -99,10 +99,8 @@ static uint8_t *dpdk_tx_buffer(struct port *base)
     return port->writing == NULL ? port->scratch : rte_pktmbuf_mtod(port->writing, uint8_t *);
 }
 
-static void offload(const struct dpdk_device *device, struct rte_mbuf *buffer, uint32_t headers)
+static void offload(const struct dpdk_device *device, struct rte_mbuf *buffer, bool ipv4)
 {
-    bool ipv4 =
-        headers == RTE_ETHER_HDR_LEN + sizeof(struct rte_ipv4_hdr) + sizeof(struct rte_udp_hdr);
     if (!device->tx_checksums)
         return;
     buffer->l2_len = RTE_ETHER_HDR_LEN;
@@ -122,18 +120,15 @@ static void dpdk_tx_push(struct port *base, uint32_t length, const struct port_a
     }
     uint8_t *bytes = rte_pktmbuf_mtod(buffer, uint8_t *);
     uint32_t frame_length = net_send(&port->queue->net, bytes, length, base->local.port, to,
-                                     clock_monotonic_ns(), &frame);
+                                     port->queue->now_ns, &frame);
     if (frame_length == 0) { /* counted there; the buffer is simply used again */
         base->counters.tx_errors++;
         return;
     }
-    uint32_t headers = (uint32_t)(bytes - frame);
-    buffer->data_off = (uint16_t)(buffer->data_off - headers);
-    buffer->data_len = (uint16_t)frame_length;
-    buffer->pkt_len = frame_length;
-    offload(port->queue->device, buffer, headers);
+    buffer->data_off = (uint16_t)(buffer->data_off - (bytes - frame));
+    offload(port->queue->device, buffer, port_ip_is_ipv4(to->ip));
     port->writing = NULL;
-    queue_frame(port->queue, buffer);
+    queue_frame(port->queue, buffer, frame_length);
     base->counters.tx_packets++;
     base->counters.tx_bytes += length;
 }
@@ -173,7 +168,7 @@ static bool is_checked(const struct rte_mbuf *buffer)
 }
 
 /* True: an answer is queued. */
-static bool take_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint64_t now_ns)
+static bool take_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer)
 {
     uint32_t length = buffer->data_len;
     struct net_datagram datagram;
@@ -181,14 +176,12 @@ static bool take_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint64
     /* No frame that we take is longer than one buffer. */
     if (buffer->nb_segs == 1 && rte_pktmbuf_tailroom(buffer) >= NET_FRAME_BYTES_MIN)
         verdict = net_receive(&queue->net, rte_pktmbuf_mtod(buffer, uint8_t *), &length,
-                              is_checked(buffer), now_ns, &datagram);
+                              is_checked(buffer), queue->now_ns, &datagram);
     if (verdict == NET_DATAGRAM && hand_over(queue, buffer, &datagram))
         return false;
     if (verdict == NET_ANSWER && queue->tx_count < TX_BURST_MAX) {
-        buffer->data_len = (uint16_t)length;
-        buffer->pkt_len = length;
         buffer->ol_flags = 0;
-        queue_frame(queue, buffer);
+        queue_frame(queue, buffer, length);
         return true;
     }
     rte_pktmbuf_free(buffer);
@@ -201,14 +194,12 @@ static void poll_queue(struct dpdk_queue *queue, struct port_counters *counters)
     struct rte_mbuf *buffers[PORT_BURST_MAX];
     uint16_t count =
         rte_eth_rx_burst(queue->device->port_id, queue->number, buffers, PORT_BURST_MAX);
-    if (count == 0)
-        return;
-    uint64_t now_ns = clock_monotonic_ns();
     bool answered = false;
+    queue->now_ns = clock_monotonic_ns();
     for (uint16_t i = 0; i < count; i++) {
         if (i + 1 < count)
             rte_prefetch0(rte_pktmbuf_mtod(buffers[i + 1], void *));
-        answered |= take_frame(queue, buffers[i], now_ns);
+        answered |= take_frame(queue, buffers[i]);
     }
     if (answered)
         counters->tx_dropped += flush(queue);
@@ -301,6 +292,7 @@ int port_dpdk_open(struct dpdk_device *device, uint16_t queue_number,
     opened->base.kind = &dpdk_kind;
     opened->base.local = *bind;
     opened->queue = queue;
+    queue->now_ns = clock_monotonic_ns();
     *place = opened;
     *port = &opened->base;
     return 0;
