@@ -258,21 +258,27 @@ static void enter_block(struct timers *timers)
     }
 }
 
-/* When the slots that are being moved must be done. The first block of a span is opened one block
+static uint64_t slot_ticks(int level)
+{
+    const uint64_t block = UINT64_C(1) << TIMERS_BLOCK_BITS;
+    return level == BLOCKS ? block : block << TIMERS_SPAN_BITS;
+}
+
+/* When the slot that is being moved must be done. The first block of a span is opened one block
  * before it starts. */
 static uint64_t moved_by(const struct timers *timers, int level)
 {
-    const uint64_t block = UINT64_C(1) << TIMERS_BLOCK_BITS;
-    return level == BLOCKS ? timers->far[BLOCKS].opened * block
-                           : (timers->far[SPANS].opened << TIMERS_SPAN_BITS) * block - block;
+    uint64_t start = timers->far[level].opened * slot_ticks(level);
+    return level == BLOCKS ? start : start - slot_ticks(BLOCKS);
 }
 
-/* Moves the share of the opened slot that belongs to the time since the last call: the slot is
- * opened `lead` ticks before `start`, when it must be done. */
-static void pace_level(struct timers *timers, int level, uint64_t start, uint64_t lead,
-                       uint64_t tick)
+/* Moves the share of the opened slot that belongs to the time since the last call: a slot is opened
+ * as long as itself before it must be done. */
+static void pace_level(struct timers *timers, int level, uint64_t tick)
 {
     const struct timers_far *far = &timers->far[level];
+    const uint64_t start = moved_by(timers, level);
+    const uint64_t lead = slot_ticks(level);
     if (slot_first(timers, far_head(far, far->opened)) == TIMERS_NONE) {
         return;
     }
@@ -288,10 +294,8 @@ static void pace_level(struct timers *timers, int level, uint64_t start, uint64_
 
 void timers_pace(struct timers *timers, uint64_t tick)
 {
-    const uint64_t block = UINT64_C(1) << TIMERS_BLOCK_BITS;
-    const uint64_t span = block << TIMERS_SPAN_BITS;
-    pace_level(timers, BLOCKS, moved_by(timers, BLOCKS), block, tick);
-    pace_level(timers, SPANS, moved_by(timers, SPANS), span, tick);
+    pace_level(timers, BLOCKS, tick);
+    pace_level(timers, SPANS, tick);
     timers->paced = tick;
 }
 
