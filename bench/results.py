@@ -52,6 +52,7 @@ def load_figures(run):
     latency = acquire["latency_us"]
     figures = {"pairs_s": run["grants_per_s"], "p50_us": latency["p50"], "p90_us": latency["p90"],
                "p99_us": latency["p99"], "p99.9_us": latency["p99.9"], "max_us": latency["max"],
+               "clients": int(run["scenario"]["clients"]),
                "commands_s": run["commands_per_s"], "lost": run["checks"]["locks_lost"],
                "fairness": run["grants_per_client"]["jain"]}
     if run["happenings"]:
@@ -213,7 +214,7 @@ def promises(results, row):
         absolute(f"leader lost ({text}): nobody is granted for, p99, Belay, ms",
                  failover_ms(results, "belay-disk-many", failure, 0.99), 100)
     for rate in places(results, "capacity"):
-        text = capacity_text(rate)
+        text = capacity_text(results, rate)
         for figure, bound in (("p50_us", 10000), ("p99_us", 50000), ("lost", 0)):
             name = {"lost": "locks lost"}.get(figure, figure.replace("_us", " of acquire, us"))
             absolute(f"{text}: {name}, Belay",
@@ -231,8 +232,8 @@ def places(results, name):
     return sorted(int(at) for at in results["cells"].get(name, {}).get("belay-disk-many", {}))
 
 
-def capacity_text(rate):
-    clients = 100000 if rate in (70000, 700000) else 20000  # a fifth: the quick run
+def capacity_text(results, rate):
+    clients = max(cell(results, "capacity", "belay-disk-many", rate, "clients").values())
     return f"{clients:,} clients with five locks each, {rate:,} commands/s"
 
 
@@ -333,7 +334,7 @@ def figure_rows(results):
             rows.append((f"leader: {text}; no grant for, {name}, ms", values))
     for rate in places(results, "capacity"):
         for figure, text in (("p99_us", "p99 of acquire, us"), ("commands_s", "answered/s")):
-            rows.append((f"{capacity_text(rate)}: {text}",
+            rows.append((f"{capacity_text(results, rate)}: {text}",
                          {s: cell(results, "capacity", s, rate, figure) for s in every}))
     for leases in places(results, "expiry"):
         for figure in ("p50_us", "p99_us", "p99.9_us", "max_us"):
