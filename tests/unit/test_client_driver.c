@@ -29,6 +29,8 @@
         }                                                                                          \
     } while (0)
 
+#define LOSS_AHEAD_NS 3000000u /* a lock is lost at most 2 ms before its deadline */
+
 /* ---- the service on sockets ------------------------------------------------------------------ */
 
 struct server {
@@ -205,6 +207,7 @@ static void test_blocking_calls(void)
     belay_acquire_options options;
     belay_holder_info holder;
     belay_lock *other = (belay_lock *)client;
+    uint64_t before_ns = now_ns();
     belay_lock *lock = acquire(client, "orders/42", 10000);
 
     CHECK(belay_lock_is_valid(lock));
@@ -212,7 +215,7 @@ static void test_blocking_calls(void)
     CHECK(strcmp(belay_lock_name(lock), "orders/42") == 0);
     CHECK(belay_lock_mode(lock) == BELAY_EXCLUSIVE);
     uint64_t until_ns = belay_lock_valid_until_ns(lock);
-    CHECK(until_ns > now_ns() + 9000000000u && until_ns < now_ns() + 9900000000u);
+    CHECK(until_ns > before_ns + 9800000000u && until_ns < now_ns() + 9900000000u);
     belay_acquire_options_init(&options, "orders/42");
     options.try_only = true;
     CHECK(belay_acquire(client, &options, &other, &holder) == BELAY_BUSY);
@@ -342,18 +345,19 @@ static void test_told_of_the_loss(void)
     struct losses losses = {.count = 0};
     belay_client *client = client_of(server, &losses);
     belay_lock *lock = acquire(client, "a", 400);
-    uint64_t until_ns = 0;
+    uint64_t until_ns = 0, last_ns;
 
     CHECK(belay_lock_is_valid(lock));
     atomic_store(&server->dead, true);
-    while (belay_lock_is_valid(lock))
-        until_ns =
-            belay_lock_valid_until_ns(lock) != 0 ? belay_lock_valid_until_ns(lock) : until_ns;
+    while ((last_ns = belay_lock_valid_until_ns(lock)) != 0)
+        until_ns = last_ns;
     while (atomic_load(&losses.count) == 0)
         sched_yield();
     CHECK(atomic_load(&losses.lock) == lock);
     CHECK(atomic_load(&losses.reason) == BELAY_LOST_DEADLINE);
-    CHECK(atomic_load(&losses.at_ns) < until_ns + 100000000u); /* a loaded machine's scheduling */
+    /* That the core loses it no later than the deadline stands in test_client_leases, in virtual
+     * time; how late a thread may be told is the machine's affair, how early is not. */
+    CHECK(until_ns != 0 && atomic_load(&losses.at_ns) + LOSS_AHEAD_NS >= until_ns);
     CHECK(belay_lock_valid_until_ns(lock) == 0);
     CHECK(belay_release(lock) == BELAY_LOST);
     belay_acquire_options options;
