@@ -51,6 +51,7 @@ void node_options_defaults(struct node_options *options)
         .ship_window_bytes = 256 * 1024,
         .wal_segments = 10,
         .socket_buffer_bytes = 4 * 1024 * 1024,
+        .dpdk = {.net = {.mtu = 1500}, .hugepages = true},
     };
 }
 
@@ -60,10 +61,15 @@ static uint64_t worker_rings_bytes(const struct node_options *options)
     return (options->shards + workers - 1) / workers * options->ring_bytes;
 }
 
-/* Ten segments of a quarter of the rings: see check_wal_room. */
+/* Snapshots go where peers' datagrams go. Ten segments of a quarter of the rings: see
+ * check_wal_room. */
 void node_options_complete(struct node_options *options)
 {
     uint64_t segment_bytes = worker_rings_bytes(options) / 4;
+    for (uint16_t i = 0; i < options->members_count; i++) {
+        if (options->members[i].management.port == 0)
+            options->members[i].management = options->members[i].peer;
+    }
     if (options->wal_segment_bytes != 0)
         return;
     if (segment_bytes < 4 * MIB)
@@ -189,6 +195,8 @@ static const char *check_member(const struct node_options *options, uint16_t at)
     const char *wrong = check_address(member, "client", &member->client, options->workers);
     if (wrong == NULL)
         wrong = check_address(member, "peer", &member->peer, options->workers);
+    if (wrong == NULL)
+        wrong = check_address(member, "management", &member->management, 1);
     if (wrong == NULL && is_ipv4(&member->peer) != is_ipv4(&options->members[0].peer))
         wrong = sentence("members: peer addresses must be all IPv4 or all IPv6, but those of nodes "
                          "%u and %u differ",

@@ -10,18 +10,31 @@
 #include <stdint.h>
 
 #include "dataplane/machine/lock_machine.h"
+#include "hw/net/net.h"
 #include "hw/poller.h"
 #include "hw/port.h"
 
 enum { NODE_MEMBERS_MAX = 5, NODE_WORKERS_MAX = 64, NODE_PATH_BYTES_MAX = 512 };
 
 struct node_member {
-    uint16_t node;              /* 1..members_count, as in every node's configuration */
-    struct port_address client; /* worker i listens on port + i */
-    struct port_address peer;   /* UDP: worker i on port + i; TCP, same number: snapshot transfer */
+    uint16_t node;                  /* 1..members_count, as in every node's configuration */
+    struct port_address client;     /* worker i listens on port + i */
+    struct port_address peer;       /* worker i on port + i */
+    struct port_address management; /* TCP, by the kernel: snapshot transfer */
 };
 
 enum node_durability { NODE_DISK = 0, NODE_MEMORY = 1 };
+
+enum node_traffic { NODE_TRAFFIC_ALL = 0, NODE_TRAFFIC_CLIENTS = 1, NODE_TRAFFIC_PEERS = 2 };
+
+/* A network device that the workers drive past the kernel (hw/dpdk/dpdk.h). */
+struct node_dpdk {
+    char device[NODE_PATH_BYTES_MAX]; /* "" = none: everything over kernel UDP */
+    enum node_traffic traffic;        /* what goes over it */
+    struct net_options net;           /* addresses, gateways, MTU; the MAC is the device's */
+    uint64_t memory_bytes;            /* of DPDK's own; 0 = what the workers need */
+    bool hugepages;                   /* false: only virtual devices */
+};
 
 struct node_options {
     uint16_t node;          /* which of the members this is */
@@ -51,6 +64,7 @@ struct node_options {
     uint64_t wal_segment_bytes; /* per worker; 0 = follows the rings (node_options_complete) */
     uint32_t wal_segments;
     uint32_t socket_buffer_bytes;
+    struct node_dpdk dpdk;
 };
 
 /* Defaults for everything but members, node, data directory and key. */

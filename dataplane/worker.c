@@ -154,6 +154,11 @@ static void *worker_main(void *context)
             journal_write(JOURNAL_WARN, "not_pinned", "worker=%u core=%u error=%d", worker->index,
                           core, result);
     }
+    int begun = port_thread_begin(worker->clients);
+    if (begun == 0)
+        begun = port_thread_begin(worker->peers);
+    if (begun < 0) /* it works, at more cost */
+        journal_write(JOURNAL_WARN, "port_thread", "worker=%u error=%d", worker->index, begun);
     for (;;) {
         bool worked = worker_turn(worker);
         uint64_t now_ns = clock_monotonic_ns();
@@ -180,6 +185,8 @@ static void *worker_main(void *context)
         }
         began_ns = poller_rest(worker->poller, worked, deadline_ns);
     }
+    port_thread_end(worker->clients);
+    port_thread_end(worker->peers);
     return NULL;
 }
 
@@ -214,6 +221,7 @@ bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max
 
         for (uint32_t i = 0; i < count; i++)
             take(worker, &packets[i], now_ns);
+        port_rx_done(port);
         worked |= count > 0;
         if (count < PORT_BURST_MAX)
             break;

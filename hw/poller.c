@@ -26,6 +26,7 @@
 
 #include "hw/clock.h"
 
+enum { PORTS_MAX = 4, NAP_SHARE = 8, NAP_NS_MIN = 5000, NAP_NS_MAX = 500000 };
 enum poller_state { POLLER_AWAKE, POLLER_ASLEEP, POLLER_NOTIFIED };
 
 struct poller {
@@ -34,6 +35,9 @@ struct poller {
     int event_descriptor;
     uint64_t spin_ns;
     uint64_t worked_ns; /* when an iteration last found anything */
+    bool naps;          /* some port wakes nobody */
+    uint32_t ports_count;
+    struct port *ports[PORTS_MAX];
     /* A line of its own: other threads write it. */
     alignas(64) _Atomic int state; /* enum poller_state */
     char padding[60];
@@ -102,6 +106,19 @@ int poller_add_edge(struct poller *poller, int descriptor)
     return add(poller, descriptor, EPOLLIN | EPOLLET);
 }
 
+int poller_add_port(struct poller *poller, struct port *port)
+{
+    int descriptor = port_descriptor(port);
+    if (poller->ports_count == PORTS_MAX)
+        return -ENOSPC;
+    poller->ports[poller->ports_count++] = port;
+    port_wakes(port, poller);
+    if (descriptor >= 0)
+        return poller_add(poller, descriptor);
+    poller->naps |= descriptor == PORT_LOOK_AGAIN;
+    return 0;
+}
+
 void poller_wake(struct poller *poller)
 {
     if (atomic_exchange_explicit(&poller->state, POLLER_NOTIFIED, memory_order_acq_rel) !=
@@ -130,6 +147,29 @@ static void sleep_until(struct poller *poller, uint64_t now_ns, uint64_t deadlin
     assert(ready >= 0 || errno == EINTR);
 }
 
+static uint64_t nap_until(const struct poller *poller, uint64_t now_ns, uint64_t deadline_ns)
+{
+    uint64_t nap_ns = (now_ns - poller->worked_ns) / NAP_SHARE;
+    if (!poller->naps)
+        return deadline_ns;
+    nap_ns = nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > NAP_NS_MAX ? NAP_NS_MAX : nap_ns;
+    return deadline_ns - now_ns < nap_ns ? deadline_ns : now_ns + nap_ns;
+}
+
+static bool arm(struct poller *poller)
+{
+    bool quiet = true;
+    for (uint32_t i = 0; i < poller->ports_count; i++)
+        quiet &= port_arm(poller->ports[i]);
+    return quiet;
+}
+
+static void disarm(struct poller *poller)
+{
+    for (uint32_t i = 0; i < poller->ports_count; i++)
+        port_disarm(poller->ports[i]);
+}
+
 uint64_t poller_rest(struct poller *poller, bool worked, uint64_t deadline_ns)
 {
     uint64_t now_ns = clock_monotonic_ns();
@@ -142,7 +182,9 @@ uint64_t poller_rest(struct poller *poller, bool worked, uint64_t deadline_ns)
     int expected = POLLER_AWAKE;
     if (atomic_compare_exchange_strong_explicit(&poller->state, &expected, POLLER_ASLEEP,
                                                 memory_order_acq_rel, memory_order_acquire)) {
-        sleep_until(poller, now_ns, deadline_ns);
+        if (arm(poller))
+            sleep_until(poller, now_ns, nap_until(poller, now_ns, deadline_ns));
+        disarm(poller);
         now_ns = clock_monotonic_ns();
     }
     /* acquire: what wakers published before NOTIFIED is seen by the iteration that follows */

@@ -12,6 +12,17 @@ void port_close(struct port *port)
         port->kind->close(port);
 }
 
+int port_thread_begin(struct port *port)
+{
+    return port->kind->thread_begin == NULL ? 0 : port->kind->thread_begin(port);
+}
+
+void port_thread_end(struct port *port)
+{
+    if (port->kind->thread_end != NULL)
+        port->kind->thread_end(port);
+}
+
 void port_local_address(const struct port *port, struct port_address *address)
 {
     *address = port->local;
@@ -25,6 +36,12 @@ const struct port_counters *port_counters(const struct port *port)
 uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max)
 {
     return port->kind->rx_burst(port, packets, max);
+}
+
+void port_rx_done(struct port *port)
+{
+    if (port->kind->rx_done != NULL)
+        port->kind->rx_done(port);
 }
 
 uint8_t *port_tx_buffer(struct port *port)
@@ -45,4 +62,21 @@ void port_tx_flush(struct port *port)
 int port_descriptor(const struct port *port)
 {
     return port->kind->descriptor(port);
+}
+
+bool port_arm(struct port *port)
+{
+    return port->kind->arm == NULL || port->kind->arm(port);
+}
+
+void port_disarm(struct port *port)
+{
+    if (port->kind->disarm != NULL)
+        port->kind->disarm(port);
+}
+
+void port_wakes(struct port *port, struct poller *poller)
+{
+    if (port->kind->wakes != NULL)
+        port->kind->wakes(port, poller);
 }

@@ -4,7 +4,8 @@
  * DPDK (hw/dpdk/port_dpdk.c); RDMA and the simulator's have the same face. One owner thread per
  * port; no call blocks.
  *
- * Buffers belong to the port. A received packet is valid until the next port_rx_burst on that port.
+ * Buffers belong to the port. A received packet is valid until the next port_rx_burst on that port,
+ * or port_rx_done.
  * A buffer from port_tx_buffer is the caller's until port_tx_push or the next port_tx_flush.
  */
 #ifndef BELAY_HW_PORT_H
@@ -67,11 +68,19 @@ int port_kernel_open(const struct port_kernel_options *options, struct port **po
 size_t port_kernel_memory_bytes(void);
 void port_close(struct port *port);
 
+/* To be called by the thread that uses the port from now on, before it does, and by the same when
+ * it ends. 0 or a negative errno. */
+int port_thread_begin(struct port *port);
+void port_thread_end(struct port *port);
+
 /* The address bound to (with the real port number). */
 void port_local_address(const struct port *port, struct port_address *address);
 
 /* Receives up to `max` (<= PORT_BURST_MAX) packets; returns how many, 0 = none now. */
 uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max);
+
+/* What the last burst brought has been read: its buffers may be used for what is sent. */
+void port_rx_done(struct port *port);
 
 /* A buffer of PORT_DATAGRAM_BYTES_MAX for one outgoing datagram; NULL = the burst is full, flush.
  */
@@ -83,8 +92,20 @@ void port_tx_push(struct port *port, uint32_t length, const struct port_address 
 /* Sends what is queued. What the kernel does not take is dropped and counted (datagrams may be). */
 void port_tx_flush(struct port *port);
 
-/* For poller_add; -1 if the port cannot wake a sleeper. */
+/* How whoever waits for the port is woken; poller_add_port() sees to all of it. */
+enum {
+    PORT_LOOK_AGAIN = -1, /* nothing tells: look again soon */
+    PORT_WAKES_POLLER = -2,
+};
+/* To be polled for readability between port_arm and port_disarm, or one of the above. */
 int port_descriptor(const struct port *port);
+/* The owner is about to sleep: what comes from now on makes the descriptor readable. False:
+ * something is there. */
+bool port_arm(struct port *port);
+void port_disarm(struct port *port);
+struct poller;
+/* PORT_WAKES_POLLER: whom. Before the port is used by its thread. */
+void port_wakes(struct port *port, struct poller *poller);
 
 const struct port_counters *port_counters(const struct port *port);
 

@@ -15,6 +15,13 @@ struct port_kind {
     void (*tx_push)(struct port *port, uint32_t length, const struct port_address *to);
     void (*tx_flush)(struct port *port);
     int (*descriptor)(const struct port *port);
+    /* NULL: there is nothing to do. */
+    int (*thread_begin)(struct port *port);
+    void (*thread_end)(struct port *port);
+    void (*rx_done)(struct port *port);
+    bool (*arm)(struct port *port);
+    void (*disarm)(struct port *port);
+    void (*wakes)(struct port *port, struct poller *poller);
 };
 
 struct port {

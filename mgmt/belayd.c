@@ -188,6 +188,7 @@ static int watch(struct belayd *belayd)
     for (;;) {
         tell_readiness(belayd);
         feed_watchdog(belayd);
+        node_look(belayd->node);
         if (poll(descriptors, 2, look_again_ms(belayd)) < 0 && errno != EINTR)
             return -errno;
         if (descriptors[1].revents != 0) {

@@ -196,7 +196,7 @@ bool config_key_decode(const uint8_t *bytes, size_t length, uint8_t key[WIRE_MAC
 }
 
 /* "file:line" of a setting, or the variable or flag it came from. */
-static void describe_source(const struct config *config, int ordinal, char *text, size_t bytes)
+void config_describe_source(const struct config *config, int ordinal, char *text, size_t bytes)
 {
     const struct config_source *source = &config->sources[ordinal];
     const char *key = setting_at((uint32_t)ordinal)->key;
@@ -225,7 +225,7 @@ static int resolve_key(struct config *config, struct config_error *error)
                    : config_fail(error, "no random numbers");
     }
     char where[NODE_PATH_BYTES_MAX];
-    describe_source(config, setting_find("cluster_key_file"), where, sizeof where);
+    config_describe_source(config, setting_find("cluster_key_file"), where, sizeof where);
     uint8_t bytes[64];
     struct stat status;
     long length = read_regular(path, bytes, sizeof bytes, &status);
@@ -275,6 +275,9 @@ int config_resolve(struct config *config, struct config_error *error)
         if (result == 0)
             result = resolve_address(config, "peer", member->peer, member->peer_line,
                                      &resolved->peer, error);
+        if (result == 0 && member->management[0] != '\0')
+            result = resolve_address(config, "management", member->management,
+                                     member->management_line, &resolved->management, error);
         if (result < 0)
             return result;
     }
@@ -339,7 +342,7 @@ static int fail_at_key(const struct config *config, const char *wrong, struct co
         memcpy(key, wrong, (size_t)(colon - wrong));
     int ordinal = setting_find(key);
     if (ordinal >= 0)
-        describe_source(config, ordinal, where, sizeof where);
+        config_describe_source(config, ordinal, where, sizeof where);
     else if (strcmp(key, "members") == 0 && config->members_line > 0)
         snprintf(where, sizeof where, "%.400s:%u", config->file, (unsigned)config->members_line);
     else
@@ -375,5 +378,6 @@ int config_judge(struct config *config, struct config_error *error)
     const char *wrong = node_options_check(&config->options);
     if (wrong != NULL)
         return fail_at_key(config, wrong, error);
-    return judge_exposure(config, error);
+    result = judge_exposure(config, error);
+    return result < 0 ? result : config_judge_dpdk(config, error);
 }

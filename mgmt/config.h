@@ -23,6 +23,7 @@ enum {
     CONFIG_SETTINGS_MAX = 64,
     CONFIG_FILE_BYTES_MAX = 256 * 1024,
     CONFIG_ADDRESS_BYTES_MAX = 256,
+    CONFIG_DPDK_TEXT_BYTES = 64,
     CONFIG_ERROR_BYTES = 1024,
 };
 
@@ -51,9 +52,10 @@ struct config_source {
 struct config_member {
     uint16_t node;
     uint32_t line; /* where its entry begins */
-    uint32_t client_line, peer_line;
+    uint32_t client_line, peer_line, management_line;
     char client[CONFIG_ADDRESS_BYTES_MAX];
     char peer[CONFIG_ADDRESS_BYTES_MAX];
+    char management[CONFIG_ADDRESS_BYTES_MAX]; /* "" = as peer */
 };
 
 struct config {
@@ -66,6 +68,9 @@ struct config {
     struct config_member members[NODE_MEMBERS_MAX];
     uint32_t members_line;                      /* 0 = not given */
     char cluster_key_file[NODE_PATH_BYTES_MAX]; /* "" = none */
+    /* of the DPDK device, with their prefixes; "" = none; resolved in config_judge() */
+    char dpdk_address[CONFIG_DPDK_TEXT_BYTES], dpdk_address6[CONFIG_DPDK_TEXT_BYTES];
+    char dpdk_gateway[CONFIG_DPDK_TEXT_BYTES], dpdk_gateway6[CONFIG_DPDK_TEXT_BYTES];
     bool insecure; /* a client listener beyond loopback is wanted although there are no credentials
                     */
     enum journal_level log_level;

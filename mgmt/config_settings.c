@@ -24,6 +24,7 @@
 
 static const char *const durability_words[] = {"disk", "memory", NULL};
 static const char *const polling_words[] = {"busy", "adaptive", NULL};
+static const char *const traffic_words[] = {"all", "clients", "peers", NULL};
 static const char *const level_words[] = {"debug", "info", "warn", "error", NULL};
 static const char *const format_words[] = {"text", "json", NULL};
 
@@ -78,6 +79,16 @@ static const struct setting settings[] = {
     {"wal.segments", SETTING_COUNT, FIELD(options.wal_segments), 3, 256, NULL},
     {"socket_buffer", SETTING_BYTES, FIELD(options.socket_buffer_bytes), 0, GIB, NULL},
 
+    {"dpdk.device", SETTING_TEXT, FIELD(options.dpdk.device), 0, 0, NULL},
+    {"dpdk.traffic", SETTING_CHOICE, FIELD(options.dpdk.traffic), 0, 0, traffic_words},
+    {"dpdk.address", SETTING_TEXT, FIELD(dpdk_address), 0, 0, NULL},
+    {"dpdk.gateway", SETTING_TEXT, FIELD(dpdk_gateway), 0, 0, NULL},
+    {"dpdk.address6", SETTING_TEXT, FIELD(dpdk_address6), 0, 0, NULL},
+    {"dpdk.gateway6", SETTING_TEXT, FIELD(dpdk_gateway6), 0, 0, NULL},
+    {"dpdk.mtu", SETTING_COUNT, FIELD(options.dpdk.net.mtu), NET_MTU_MIN, NET_MTU_MAX, NULL},
+    {"dpdk.memory", SETTING_BYTES, FIELD(options.dpdk.memory_bytes), 16 * MIB, 64 * GIB, NULL},
+    {"dpdk.hugepages", SETTING_BOOL, FIELD(options.dpdk.hugepages), 0, 0, NULL},
+
     {"log.level", SETTING_CHOICE, FIELD(log_level), 0, 0, level_words},
     {"log.format", SETTING_CHOICE, FIELD(log_format), 0, 0, format_words},
 };
@@ -88,6 +99,7 @@ static_assert((int)SETTINGS_COUNT <= (int)CONFIG_SETTINGS_MAX, "sources[] holds 
 static_assert(sizeof(struct config) <= UINT16_MAX, "offsets fit");
 static_assert(NODE_DISK == 0 && NODE_MEMORY == 1, "order of durability_words");
 static_assert(POLLER_BUSY == 0 && POLLER_ADAPTIVE == 1, "order of polling_words");
+static_assert(NODE_TRAFFIC_ALL == 0 && NODE_TRAFFIC_PEERS == 2, "order of traffic_words");
 static_assert(JOURNAL_DEBUG == 0 && JOURNAL_ERROR == 3, "order of level_words");
 static_assert(JOURNAL_TEXT == 0 && JOURNAL_JSON == 1, "order of format_words");
 
@@ -217,6 +229,9 @@ static void expect(const struct setting *setting, char *text, size_t bytes)
     case SETTING_PATH:
         snprintf(text, bytes, "a path of 1 to %u bytes", (unsigned)setting->bytes - 1);
         break;
+    case SETTING_TEXT:
+        snprintf(text, bytes, "1 to %u bytes", (unsigned)setting->bytes - 1);
+        break;
     }
 }
 
@@ -255,6 +270,7 @@ static bool judge_number(const struct setting *setting, const char *value, uint6
                *number <= setting->most;
     case SETTING_COUNT:
     case SETTING_PATH:
+    case SETTING_TEXT:
         break;
     }
     return take_number(&value, number) && *value == '\0' && *number >= setting->least &&
@@ -266,7 +282,7 @@ bool setting_store(const struct setting *setting, struct config *config, const c
 {
     unsigned char *field = (unsigned char *)config + setting->offset;
     expect(setting, expected, expected_bytes);
-    if (setting->kind == SETTING_PATH) {
+    if (setting->kind == SETTING_PATH || setting->kind == SETTING_TEXT) {
         size_t length = strlen(value);
         if (length == 0 || length >= setting->bytes)
             return false;

@@ -17,6 +17,7 @@ enum setting_kind {
     SETTING_BYTES,  /* a size */
     SETTING_CHOICE, /* one of `words`; kept is its ordinal */
     SETTING_PATH,   /* kept is the text */
+    SETTING_TEXT,   /* the same, but it names no file */
 };
 
 struct setting {
@@ -47,5 +48,11 @@ bool setting_suggest(const char *section, const char *key, char *suggestion, siz
 
 /* Number of edits (insert, delete, replace, swap neighbours) between two words, capped. */
 uint32_t word_distance(const char *a, const char *b);
+
+/* Where the value of a setting came from: "file:line", the variable, "command line". */
+void config_describe_source(const struct config *config, int ordinal, char *text, size_t bytes);
+
+/* The part of config_judge() that is about the DPDK device (config_dpdk.c). */
+int config_judge_dpdk(struct config *config, struct config_error *error);
 
 #endif

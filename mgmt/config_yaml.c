@@ -12,7 +12,7 @@
 
 #include "mgmt/config_settings.h"
 
-enum { SECTION_NAMES_MAX = 16, KEY_BYTES_MAX = 64, VALUE_SHOWN_BYTES = 80 };
+enum { SECTION_NAMES_MAX = 16, KEY_BYTES_MAX = 64, VALUE_SHOWN_BYTES = 80, MEMBER_KEYS = 4 };
 
 struct reader {
     yaml_parser_t parser;
@@ -231,22 +231,24 @@ static int take_member_address(struct reader *reader, const char *key, char *add
 /* One "key: value" of a member; the key is under the reader. `seen`: bit per key. */
 static int take_member_pair(struct reader *reader, struct config_member *member, unsigned *seen)
 {
-    static const char *const keys[] = {"node", "client", "peer"};
+    static const char *const keys[MEMBER_KEYS] = {"node", "client", "peer", "management"};
     const char *key = scalar(reader, "members", "a key");
     if (key == NULL)
         return -EINVAL;
     unsigned which = 0;
-    while (which < 3 && strcmp(keys[which], key) != 0)
+    while (which < MEMBER_KEYS && strcmp(keys[which], key) != 0)
         which++;
-    if (which == 3) {
+    if (which == MEMBER_KEYS) {
         char shown[VALUE_SHOWN_BYTES];
         show(reader, shown);
-        for (which = 0; which < 3; which++)
+        for (which = 0; which < MEMBER_KEYS; which++)
             if (word_distance(key, keys[which]) <= 2)
                 return fail_at(reader, event_line(reader),
                                "members.%s: unknown key; did you mean '%s'?", shown, keys[which]);
         return fail_at(reader, event_line(reader),
-                       "members.%s: unknown key; a member has node, client and peer", shown);
+                       "members.%s: unknown key; a member has node, client, peer and perhaps "
+                       "management",
+                       shown);
     }
     if (*seen & 1u << which)
         return fail_at(reader, event_line(reader), "members.%s: given twice in one member",
@@ -255,11 +257,17 @@ static int take_member_pair(struct reader *reader, struct config_member *member,
     int result = advance(reader);
     if (result < 0)
         return result;
-    if (which == 0)
+    switch (which) {
+    case 0:
         return take_member_node(reader, member);
-    return which == 1
-               ? take_member_address(reader, "members.client", member->client, &member->client_line)
-               : take_member_address(reader, "members.peer", member->peer, &member->peer_line);
+    case 1:
+        return take_member_address(reader, "members.client", member->client, &member->client_line);
+    case 2:
+        return take_member_address(reader, "members.peer", member->peer, &member->peer_line);
+    default:
+        return take_member_address(reader, "members.management", member->management,
+                                   &member->management_line);
+    }
 }
 
 static int take_member(struct reader *reader)
@@ -283,7 +291,7 @@ static int take_member(struct reader *reader)
         if (result < 0)
             return result;
     }
-    if (seen != 7)
+    if ((seen & 7) != 7) /* all but management */
         return fail_at(reader, member->line, "members: this entry lacks '%s'",
                        !(seen & 1)   ? "node"
                        : !(seen & 2) ? "client"

@@ -10,8 +10,9 @@
 #include "hw/clock.h"
 #include "hw/journal.h"
 
-enum { FORMATION_HELLO_MS = 40 };
+enum { FORMATION_HELLO_MS = 40, FORMATION_LOOK_MS = 1 /* at ports that wake nobody */ };
 #define FORMATION_SAY_NS UINT64_C(3000000000)
+#define MS_NS            UINT64_C(1000000)
 
 uint64_t formation_cluster_id(const uint64_t *nonces, uint16_t count)
 {
@@ -103,6 +104,30 @@ static void heard(struct forming *forming, const struct wire_header *header,
     forming->formed = true;
 }
 
+/* One for another port of the device is not for a node without shards. */
+static void poll_others(struct port *const *ports, uint16_t ports_count)
+{
+    struct port_packet packets[PORT_BURST_MAX];
+
+    for (uint16_t i = 1; i < ports_count; i++)
+        (void)port_rx_burst(ports[i], packets, PORT_BURST_MAX);
+}
+
+/* Until the next hello is due, or something may have come. */
+static void wait_for_hellos(struct port *peers, uint64_t until_ns)
+{
+    struct pollfd descriptor = {.fd = port_descriptor(peers), .events = POLLIN};
+    uint64_t now_ns = clock_monotonic_ns();
+
+    if (now_ns >= until_ns)
+        return;
+    if (descriptor.fd < 0)
+        (void)poll(NULL, 0, FORMATION_LOOK_MS);
+    else if (port_arm(peers))
+        (void)poll(&descriptor, 1, (int)((until_ns - now_ns) / MS_NS) + 1);
+    port_disarm(peers);
+}
+
 static void take_hellos(struct forming *forming)
 {
     struct port_packet packets[PORT_BURST_MAX];
@@ -153,12 +178,13 @@ static void say_missing(struct forming *forming)
     }
 }
 
-int formation_run(const struct node_options *options, struct port *peers, uint64_t own_nonce,
-                  uint32_t own_epoch, const _Atomic bool *stop, struct formation *formation)
+int formation_run(const struct node_options *options, struct port *const *ports,
+                  uint16_t ports_count, uint64_t own_nonce, uint32_t own_epoch,
+                  const _Atomic bool *stop, struct formation *formation)
 {
     struct forming forming = {
         .options = options,
-        .peers = peers,
+        .peers = ports[0],
         .found = formation,
         .own_nonce = own_nonce,
         .said_ns = clock_monotonic_ns(),
@@ -168,19 +194,22 @@ int formation_run(const struct node_options *options, struct port *peers, uint64
     formation->nonces[options->node - 1] = own_nonce;
     formation->epoch_max = own_epoch;
     while (!atomic_load_explicit(stop, memory_order_acquire)) {
-        struct pollfd descriptor = {.fd = port_descriptor(peers), .events = POLLIN};
+        uint64_t next_ns = clock_monotonic_ns() + FORMATION_HELLO_MS * MS_NS;
 
         for (uint16_t node = 1; node <= options->members_count; node++) {
             if (node != options->node)
                 say_hello(&forming, node);
         }
-        port_tx_flush(peers);
+        port_tx_flush(forming.peers);
         /* Having told everybody first, those that still wait can form as well. */
         form_if_complete(&forming);
         if (forming.formed)
             return 0;
-        (void)poll(&descriptor, 1, FORMATION_HELLO_MS);
-        take_hellos(&forming);
+        do {
+            wait_for_hellos(forming.peers, next_ns);
+            poll_others(ports, ports_count);
+            take_hellos(&forming);
+        } while (port_descriptor(forming.peers) < 0 && clock_monotonic_ns() < next_ns);
         say_missing(&forming);
     }
     return -ECANCELED;

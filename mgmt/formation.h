@@ -26,10 +26,12 @@ struct formation {
     bool joins; /* the others formed without this data directory: new replicas, as learners */
 };
 
-/* Runs until formed (0), or `*stop` becomes true (-ECANCELED). `peers` is worker 0's port; nobody
- * else uses it meanwhile. Blocks; says in the journal what it waits for. */
-int formation_run(const struct node_options *options, struct port *peers, uint64_t own_nonce,
-                  uint32_t own_epoch, const _Atomic bool *stop, struct formation *formation);
+/* Runs until formed (0), or `*stop` becomes true (-ECANCELED). ports[0] is worker 0's for peers;
+ * the others share a device with it, where a frame for one may come by another, and so are polled,
+ * too. Nobody else uses them meanwhile. Blocks; says in the journal what it waits for. */
+int formation_run(const struct node_options *options, struct port *const *ports,
+                  uint16_t ports_count, uint64_t own_nonce, uint32_t own_epoch,
+                  const _Atomic bool *stop, struct formation *formation);
 
 /* Ids that follow from what the cluster was formed with. Never 0. */
 uint64_t formation_cluster_id(const uint64_t *nonces, uint16_t count);

@@ -20,6 +20,7 @@
 #include "hw/file.h"
 #include "hw/journal.h"
 #include "mgmt/formation.h"
+#include "mgmt/ports.h"
 #include "mgmt/recovery.h"
 #include "mgmt/snapshots.h"
 
@@ -42,6 +43,7 @@ struct node {
     struct shard *shards[WIRE_SHARDS_MAX];
     struct shard_start starts[WIRE_SHARDS_MAX];
     struct snapshots *snapshots;
+    struct ports ports;
     uint16_t workers_running;
 
     pthread_t starter; /* formation, then the rest of the start */
@@ -264,44 +266,6 @@ static int make_worker(struct node *node, uint16_t index)
     return poller_open(options->polling, options->spin_ns, &worker->poller);
 }
 
-static int open_port(struct node *node, const struct port_address *base, uint16_t index,
-                     const char *which, struct port **port)
-{
-    struct port_kernel_options port_options = {
-        .bind = *base,
-        .socket_buffer_bytes = node->options.socket_buffer_bytes,
-    };
-    char address[PORT_ADDRESS_TEXT_BYTES];
-    int result;
-
-    port_options.bind.port = (uint16_t)(base->port + index);
-    result = port_kernel_open(&port_options, port);
-    if (result < 0) {
-        port_address_format(&port_options.bind, address);
-        return fail(node, result, "cannot listen on %s (%s, worker %u): %s", address, which, index,
-                    strerror(-result));
-    }
-    return 0;
-}
-
-static int open_ports(struct node *node)
-{
-    const struct node_member *own = &node->options.members[node->options.node - 1];
-
-    for (uint16_t i = 0; i < node->options.workers; i++) {
-        struct worker *worker = node->workers[i];
-        int result = open_port(node, &own->client, i, "client", &worker->clients);
-
-        if (result == 0)
-            result = open_port(node, &own->peer, i, "peer", &worker->peers);
-        if (result < 0)
-            return result;
-        (void)poller_add(worker->poller, port_descriptor(worker->clients));
-        (void)poller_add(worker->poller, port_descriptor(worker->peers));
-    }
-    return 0;
-}
-
 /* ---- what the shards start from -------------------------------------------------------------- */
 
 static void initial_configuration(const struct node *node, uint16_t shard,
@@ -412,7 +376,8 @@ static int start_snapshots(struct node *node)
     result = snapshots_start(&node->options, node->board.cluster_id, mail, node->options.workers,
                              &node->snapshots);
     if (result < 0)
-        return fail(node, result, "cannot start the snapshot thread (TCP on the peer port): %s",
+        return fail(node, result,
+                    "cannot start the snapshot thread (TCP on the management address): %s",
                     strerror(-result));
     return 0;
 }
@@ -455,13 +420,16 @@ static int bring_up(struct node *node)
 static int form(struct node *node)
 {
     struct manifest *manifest = &node->manifest;
+    struct port *ports[NODE_WORKERS_MAX];
     int result;
 
     /* In memory durability nothing outlives the process: each one is a new, blank member. */
     if (manifest->durability == RAFT_MEMORY)
         randombytes_buf(&manifest->nonce, sizeof manifest->nonce);
-    result = formation_run(&node->options, node->workers[0]->peers, manifest->nonce,
-                           manifest->token_epoch, &node->stop, &node->formation);
+    for (uint16_t i = 0; i < node->options.workers; i++)
+        ports[i] = node->workers[i]->peers;
+    result = formation_run(&node->options, ports, node->ports.device ? node->options.workers : 1,
+                           manifest->nonce, manifest->token_epoch, &node->stop, &node->formation);
     if (result < 0)
         return result;
     journal_write(JOURNAL_INFO, node->formation.joins ? "joins" : "formed",
@@ -492,12 +460,11 @@ static void tear_down(struct node *node)
             continue;
         if (worker->disk)
             disk_close(worker->disk);
-        if (worker->clients)
-            port_close(worker->clients);
-        if (worker->peers)
-            port_close(worker->peers);
-        if (worker->poller)
-            poller_close(worker->poller);
+    }
+    ports_close(&node->ports, node->workers);
+    for (uint16_t i = 0; i < node->options.workers; i++) {
+        if (node->workers[i] && node->workers[i]->poller)
+            poller_close(node->workers[i]->poller);
     }
     for (uint16_t i = 0; i < node->options.workers; i++) {
         if (node->arenas[i].base)
@@ -518,7 +485,8 @@ static int start(struct node *node)
     for (uint16_t i = 0; i < node->options.workers && result == 0; i++)
         result = make_worker(node, i);
     if (result == 0)
-        result = open_ports(node);
+        result = ports_open(&node->ports, &node->options, node->workers, node->error,
+                            sizeof node->error);
     if (result == 0)
         result = recovery_reserve(&node->recovery);
     if (result < 0)
@@ -587,6 +555,11 @@ void node_stop(struct node *node)
     if (node->snapshots)
         snapshots_stop(node->snapshots);
     tear_down(node);
+}
+
+void node_look(struct node *node)
+{
+    ports_look(&node->ports);
 }
 
 enum node_state node_state(const struct node *node)

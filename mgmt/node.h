@@ -20,6 +20,9 @@ int node_start(const struct node_options *options, struct node **node, char *err
 /* Gives up leadership, finishes what is in flight, stops the threads, syncs, frees everything. */
 void node_stop(struct node *node);
 
+/* Looks after what no worker does (a device's link). Every second or so, by one thread. */
+void node_look(struct node *node);
+
 enum node_state node_state(const struct node *node);
 
 /* True once every shard of this node knows a leader (readiness). Any thread. */

@@ -123,7 +123,7 @@ static const struct port_address *peer_address(const struct snapshots *snapshots
 {
     for (uint16_t i = 0; i < snapshots->members_count; i++)
         if (snapshots->members[i].node == node && node != snapshots->node)
-            return &snapshots->members[i].peer;
+            return &snapshots->members[i].management;
     return NULL;
 }
 

@@ -45,9 +45,12 @@ int serve_open(struct snapshots *snapshots, uint32_t socket_buffer_bytes)
     for (uint32_t i = 0; i < SERVED_MAX; i++)
         snapshots->served[i].reader.fd = snapshots->served[i].fd = -1;
     const struct port_address *address = NULL;
+    snapshots->listen_fd = -1;
+    if (snapshots->members_count == 1)
+        return 0; /* nobody to serve */
     for (uint16_t i = 0; i < snapshots->members_count; i++)
         if (snapshots->members[i].node == snapshots->node)
-            address = &snapshots->members[i].peer;
+            address = &snapshots->members[i].management;
     if (address == NULL)
         return -EINVAL;
     snapshots->listen_fd = listen_on(address, socket_buffer_bytes);

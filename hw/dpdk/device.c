@@ -3,6 +3,7 @@
  * DPDK and one of its devices, from start to stop. The datapath is in port_dpdk.c.
  */
 #include <errno.h>
+#include <limits.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
@@ -11,10 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hw/dpdk/inside.h"
 
-enum { ARGUMENTS_MAX = 16, NAME_BYTES = RTE_ETH_NAME_MAX_LEN, MEMORY_MIB = 128 };
+enum {
+    ARGUMENTS_MAX = 16,
+    NAME_BYTES = RTE_ETH_NAME_MAX_LEN,
+    BUFFER_BYTES = RTE_MBUF_DEFAULT_BUF_SIZE + 256, /* with what the pool adds */
+    OTHER_MIB = 48,                                 /* drivers, rings, DPDK itself */
+};
 
 __attribute__((format(printf, 2, 3))) static bool fails(char *error, const char *format, ...)
 {
@@ -34,6 +41,14 @@ static bool is_pci(const char *device)
 
 /* ---- DPDK itself ----------------------------------------------------------------------------- */
 
+/* Every descriptor may hold one, every port some bursts, caches of threads and hand-overs some. */
+static uint32_t buffers_count(const struct dpdk_options *options)
+{
+    uint32_t queue = RX_DESCRIPTORS + TX_DESCRIPTORS + TX_BURST_MAX +
+                     DPDK_PORTS_PER_QUEUE * (WAITING_MAX + 3 * PORT_BURST_MAX);
+    return options->queues * (queue + (options->queues - 1u) * 2 * HANDED_OVER_MAX);
+}
+
 /* The environment layer as it is wanted here: no files of its own anywhere, no other processes, no
  * thread but ours and its own for interrupts. */
 static bool start_eal(const struct dpdk_options *options, char *error)
@@ -48,8 +63,10 @@ static bool start_eal(const struct dpdk_options *options, char *error)
         return fails(error, "DPDK was started before: one device per process");
     if (!options->hugepages && is_pci(options->device))
         return fails(error, "%s is a PCI device: it needs hugepages", options->device);
+    uint32_t needed_mib =
+        OTHER_MIB + (uint32_t)(buffers_count(options) / 1024 * BUFFER_BYTES / 1024);
     (void)snprintf(memory, sizeof memory, "%u",
-                   options->memory_mib > 0 ? options->memory_mib : MEMORY_MIB);
+                   options->memory_mib > 0 ? options->memory_mib : needed_mib);
     (void)snprintf(core, sizeof core, "%d", sched_getcpu());
     arguments[count++] = "-l"; /* no threads of DPDK's on other cores */
     arguments[count++] = core;
@@ -79,14 +96,20 @@ static bool start_eal(const struct dpdk_options *options, char *error)
     return true;
 }
 
-int dpdk_thread_begin(void)
+/* Whose interrupts come by a descriptor for each queue. */
+static bool is_bound_to_vfio(const char *device)
 {
-    return rte_thread_register() == 0 ? 0 : -rte_errno;
-}
-
-void dpdk_thread_end(void)
-{
-    rte_thread_unregister();
+    char path[128], driver[PATH_MAX];
+    const char *domain = strchr(device, ':') == strrchr(device, ':') ? "0000:" : "";
+    if (!is_pci(device))
+        return false;
+    (void)snprintf(path, sizeof path, "/sys/bus/pci/devices/%s%s/driver", domain, device);
+    ssize_t length = readlink(path, driver, sizeof driver - 1);
+    if (length < 0)
+        return false;
+    driver[length] = '\0';
+    const char *name = strrchr(driver, '/');
+    return name != NULL && strcmp(name, "/vfio-pci") == 0;
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -119,21 +142,36 @@ static bool configure(struct dpdk_device *device, const struct dpdk_options *opt
     int result = rte_eth_dev_info_get(device->port_id, &device->info);
     if (result != 0)
         return fails(error, "%s: %s", options->device, rte_strerror(-result));
-    if (options->queues > device->info.max_rx_queues ||
-        options->queues > device->info.max_tx_queues)
-        return fails(error, "%s has %u receive and %u transmit queues: fewer than workers (%u)",
-                     options->device, device->info.max_rx_queues, device->info.max_tx_queues,
-                     options->queues);
+    uint16_t most = device->info.max_rx_queues < device->info.max_tx_queues
+                        ? device->info.max_rx_queues
+                        : device->info.max_tx_queues;
+    device->pairs_count = options->queues < most ? options->queues : most;
+    if (device->pairs_count == 0)
+        return fails(error, "%s has no queues", options->device);
+    if (device->pairs_count > 1) {
+        const uint64_t udp = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
+        device->hashes = udp & device->info.flow_type_rss_offloads;
+        configuration.rx_adv_conf.rss_conf.rss_hf = device->hashes;
+        if (device->hashes != 0)
+            configuration.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+    }
+    configuration.intr_conf.rxq = options->interrupts && is_bound_to_vfio(options->device);
     configuration.rxmode.offloads = device->info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_CHECKSUM;
     device->tx_checksums = (device->info.tx_offload_capa & tx_wanted) == tx_wanted;
     if (device->tx_checksums)
         configuration.txmode.offloads = tx_wanted;
-    result =
-        rte_eth_dev_configure(device->port_id, options->queues, options->queues, &configuration);
+    result = rte_eth_dev_configure(device->port_id, device->pairs_count, device->pairs_count,
+                                   &configuration);
+    if (result != 0 && configuration.intr_conf.rxq) { /* the driver cannot, or there are too few */
+        configuration.intr_conf.rxq = 0;
+        result = rte_eth_dev_configure(device->port_id, device->pairs_count, device->pairs_count,
+                                       &configuration);
+    }
+    device->interrupts = configuration.intr_conf.rxq;
     if (result == 0)
         result =
             rte_eth_dev_adjust_nb_rx_tx_desc(device->port_id, &rx_descriptors, &tx_descriptors);
-    for (uint16_t queue = 0; result == 0 && queue < options->queues; queue++) {
+    for (uint16_t queue = 0; result == 0 && queue < device->pairs_count; queue++) {
         unsigned socket = (unsigned)rte_eth_dev_socket_id(device->port_id);
         result = rte_eth_rx_queue_setup(device->port_id, queue, rx_descriptors, socket, NULL,
                                         device->pool);
@@ -162,6 +200,8 @@ static bool make_queues(struct dpdk_device *device, const struct dpdk_options *o
         memset(queue, 0, sizeof *queue);
         queue->device = device;
         queue->number = number;
+        queue->own = number < device->pairs_count;
+        queue->interrupt = -1;
         net_init(&queue->net, &net);
         device->queues[number] = queue;
         device->queues_count++;
@@ -169,11 +209,79 @@ static bool make_queues(struct dpdk_device *device, const struct dpdk_options *o
     return true;
 }
 
+/* NULL: there is no memory for it. */
+static struct rte_ring *make_ring(const char *what, uint16_t from, uint16_t to)
+{
+    char name[RTE_RING_NAMESIZE];
+    (void)snprintf(name, sizeof name, "belay_%s_%u_%u", what, from, to);
+    return rte_ring_create(name, HANDED_OVER_MAX, SOCKET_ID_ANY,
+                           RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+}
+
+static bool make_rings(struct dpdk_device *device, char *error)
+{
+    for (uint16_t to = 0; to < device->queues_count; to++) {
+        for (uint16_t from = 0; from < device->queues_count; from++) {
+            struct dpdk_queue *queue = device->queues[to];
+            bool sends = from >= device->pairs_count && from % device->pairs_count == to;
+            if (from == to)
+                continue;
+            queue->given[from] = make_ring("given", from, to);
+            if (sends)
+                queue->to_send[from] = make_ring("send", from, to);
+            if (queue->given[from] == NULL || (sends && queue->to_send[from] == NULL))
+                return fails(error, "rings between %u queues do not fit into DPDK's memory",
+                             device->queues_count);
+        }
+    }
+    return true;
+}
+
+static void free_rings(struct dpdk_queue *queue)
+{
+    struct rte_mbuf *buffer;
+    for (uint16_t from = 0; from < DPDK_QUEUES_MAX; from++) {
+        struct rte_ring *rings[] = {queue->given[from], queue->to_send[from]};
+        for (int i = 0; i < 2; i++) {
+            while (rings[i] != NULL && rte_ring_sc_dequeue(rings[i], (void **)&buffer) == 0)
+                rte_pktmbuf_free(buffer);
+            rte_ring_free(rings[i]); /* NULL is fine */
+        }
+    }
+}
+
+/* Neighbours' questions by IPv6 go to groups of ours (RFC 4291 2.7.1), which a device that filters
+ * must let pass. */
+static void join_groups(const struct dpdk_device *device)
+{
+    const struct net *net = &device->queues[0]->net;
+    struct rte_ether_addr groups[2];
+    const uint8_t *addresses[2] = {net->link_local, net->options.ipv6};
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *ip = addresses[i];
+        groups[i] = (struct rte_ether_addr){{0x33, 0x33, 0xff, ip[13], ip[14], ip[15]}};
+    }
+    if (rte_eth_dev_set_mc_addr_list(device->port_id, groups, 2) != 0)
+        (void)rte_eth_allmulticast_enable(device->port_id); /* one that cannot does not filter */
+}
+
+static void find_interrupts(struct dpdk_device *device)
+{
+    for (uint16_t i = 0; i < device->pairs_count && device->interrupts; i++) {
+        int descriptor = rte_eth_dev_rx_intr_ctl_q_get_fd(device->port_id, i);
+        if (descriptor < 0 || rte_eth_dev_rx_intr_enable(device->port_id, i) != 0)
+            device->interrupts = false;
+        else
+            (void)rte_eth_dev_rx_intr_disable(device->port_id, i);
+        device->queues[i]->interrupt = descriptor;
+    }
+    for (uint16_t i = 0; i < device->pairs_count && !device->interrupts; i++)
+        device->queues[i]->interrupt = -1;
+}
+
 static bool open_device(struct dpdk_device *device, const struct dpdk_options *options, char *error)
 {
-    /* Every descriptor may hold one, every port a burst or two, and caches of threads some. */
-    unsigned buffers = options->queues * (RX_DESCRIPTORS + TX_DESCRIPTORS + TX_BURST_MAX +
-                                          4 * DPDK_PORTS_PER_QUEUE * PORT_BURST_MAX);
+    uint32_t buffers = buffers_count(options);
     if (!start_eal(options, error))
         return false;
     device->pool =
@@ -182,11 +290,14 @@ static bool open_device(struct dpdk_device *device, const struct dpdk_options *o
         return fails(error, "%u packet buffers do not fit into DPDK's memory: %s", buffers,
                      rte_strerror(rte_errno));
     if (!find_device(device, options->device, error) || !configure(device, options, error) ||
-        !make_queues(device, options, error))
+        !make_queues(device, options, error) || !make_rings(device, error))
         return false;
     int result = rte_eth_dev_start(device->port_id);
-    return result == 0 ||
-           fails(error, "%s does not start: %s", options->device, rte_strerror(-result));
+    if (result != 0)
+        return fails(error, "%s does not start: %s", options->device, rte_strerror(-result));
+    join_groups(device);
+    find_interrupts(device);
+    return true;
 }
 
 struct dpdk_device *dpdk_open(const struct dpdk_options *options, char error[DPDK_ERROR_BYTES])
@@ -213,8 +324,10 @@ void dpdk_close(struct dpdk_device *device)
         (void)rte_eth_dev_stop(device->port_id);
         (void)rte_eth_dev_close(device->port_id);
     }
-    for (uint16_t queue = 0; queue < device->queues_count; queue++)
+    for (uint16_t queue = 0; queue < device->queues_count; queue++) {
+        free_rings(device->queues[queue]);
         free(device->queues[queue]);
+    }
     free(device);
 }
 
@@ -228,6 +341,26 @@ bool dpdk_link_is_up(const struct dpdk_device *device)
     struct rte_eth_link link;
     return rte_eth_link_get_nowait(device->port_id, &link) == 0 &&
            link.link_status == RTE_ETH_LINK_UP;
+}
+
+void dpdk_mac(const struct dpdk_device *device, uint8_t mac[6])
+{
+    memcpy(mac, device->queues[0]->net.options.mac, 6);
+}
+
+uint16_t dpdk_pairs(const struct dpdk_device *device)
+{
+    return device->pairs_count;
+}
+
+bool dpdk_has_interrupts(const struct dpdk_device *device)
+{
+    return device->interrupts;
+}
+
+const struct dpdk_counters *dpdk_counters(const struct dpdk_device *device, uint16_t queue)
+{
+    return &device->queues[queue]->counters;
 }
 
 const struct net_counters *dpdk_net_counters(const struct dpdk_device *device, uint16_t queue)

@@ -1,39 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The datapath of a DPDK queue: frames in bursts, judged in place (hw/net), handed to the port
- * whose UDP port they name; datagrams out as frames built in place.
+ * Ports on a queue (hw/port.h): datagrams of one UDP port out of what queue.c has received, and
+ * datagrams out as frames built in place.
  *
- * A received buffer is its port's until that port's next burst; then it goes back to the pool. What
- * ARP, neighbour discovery and echo answer is the received frame itself, sent back.
+ * A received buffer is its port's until that port's next burst, or until the caller has read it
+ * (port_rx_done): then it is among the first that are written into, as it is in the cache, and what
+ * is not used goes back to the pool with the next burst.
  */
 #include <assert.h>
 #include <errno.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hw/clock.h"
 #include "hw/dpdk/inside.h"
 
-enum { WAITING_MAX = 4 * PORT_BURST_MAX /* received by another port's burst */ };
 static_assert(RTE_PKTMBUF_HEADROOM >= NET_HEADROOM, "headers fit before a datagram");
 static_assert(RTE_PKTMBUF_HEADROOM % 8 == 0, "datagrams are aligned");
-
-struct waiting {
-    struct rte_mbuf *buffer;
-    struct net_datagram datagram;
-};
-
-struct dpdk_port {
-    struct port base;
-    struct dpdk_queue *queue;
-    uint32_t held_count;
-    struct rte_mbuf *held[PORT_BURST_MAX]; /* of the last burst */
-    uint32_t waiting_first, waiting_end;   /* counters; places are modulo WAITING_MAX */
-    struct waiting waiting[WAITING_MAX];
-    struct rte_mbuf *writing; /* by port_tx_buffer, not pushed yet */
-    /* When the pool is empty the caller writes here, and what it wrote is dropped. */
-    _Alignas(64) uint8_t scratch[PORT_DATAGRAM_BYTES_MAX];
-};
 
 static struct dpdk_port *dpdk_of(struct port *port)
 {
@@ -41,26 +27,6 @@ static struct dpdk_port *dpdk_of(struct port *port)
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
-
-/* Takes over the buffer, whose frame begins at data_off. */
-static void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length)
-{
-    assert(queue->tx_count < TX_BURST_MAX);
-    buffer->data_len = (uint16_t)length;
-    buffer->pkt_len = length;
-    queue->tx[queue->tx_count++] = buffer;
-}
-
-static uint32_t flush(struct dpdk_queue *queue)
-{
-    uint16_t sent =
-        rte_eth_tx_burst(queue->device->port_id, queue->number, queue->tx, queue->tx_count);
-    uint32_t dropped = queue->tx_count - sent;
-    if (dropped > 0)
-        rte_pktmbuf_free_bulk(queue->tx + sent, dropped);
-    queue->tx_count = 0;
-    return dropped;
-}
 
 /* Who is asked for goes along with what is sent. */
 static void queue_questions(struct dpdk_queue *queue)
@@ -86,7 +52,16 @@ static void dpdk_tx_flush(struct port *base)
     if (queue->tx_count == 0)
         return;
     base->counters.tx_calls++;
-    base->counters.tx_dropped += flush(queue);
+    base->counters.tx_dropped += queue_flush(queue);
+}
+
+static struct rte_mbuf *take_buffer(struct dpdk_port *port)
+{
+    if (port->spare_count == 0)
+        return rte_pktmbuf_alloc(port->queue->device->pool);
+    struct rte_mbuf *buffer = port->spare[--port->spare_count];
+    rte_pktmbuf_reset(buffer);
+    return buffer;
 }
 
 static uint8_t *dpdk_tx_buffer(struct port *base)
@@ -95,7 +70,7 @@ static uint8_t *dpdk_tx_buffer(struct port *base)
     if (port->queue->tx_count >= PORT_BURST_MAX)
         return NULL;
     if (port->writing == NULL)
-        port->writing = rte_pktmbuf_alloc(port->queue->device->pool);
+        port->writing = take_buffer(port);
     return port->writing == NULL ? port->scratch : rte_pktmbuf_mtod(port->writing, uint8_t *);
 }
 
@@ -135,80 +110,30 @@ static void dpdk_tx_push(struct port *base, uint32_t length, const struct port_a
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-static struct dpdk_port *port_for(const struct dpdk_queue *queue, uint16_t number)
+static void free_all(struct rte_mbuf **buffers, uint32_t *count)
 {
-    for (int i = 0; i < DPDK_PORTS_PER_QUEUE; i++) {
-        if (queue->ports[i] != NULL && queue->ports[i]->base.local.port == number)
-            return queue->ports[i];
+    if (*count > 0)
+        rte_pktmbuf_free_bulk(buffers, *count);
+    *count = 0;
+}
+
+/* One of the pool's own, whole, with room for any datagram, and nobody else's. */
+static bool may_be_sent(const struct rte_mbuf *buffer)
+{
+    return RTE_MBUF_DIRECT(buffer) && rte_mbuf_refcnt_read(buffer) == 1 && buffer->next == NULL &&
+           buffer->buf_len >= RTE_MBUF_DEFAULT_BUF_SIZE;
+}
+
+static void dpdk_rx_done(struct port *base)
+{
+    struct dpdk_port *port = dpdk_of(base);
+    free_all(port->spare, &port->spare_count);
+    for (uint32_t i = 0; i < port->held_count; i++) {
+        if (may_be_sent(port->held[i]))
+            port->spare[port->spare_count++] = port->held[i];
+        else
+            rte_pktmbuf_free(port->held[i]);
     }
-    return NULL;
-}
-
-/* False: nobody waits for it, or too many wait already. */
-static bool hand_over(struct dpdk_queue *queue, struct rte_mbuf *buffer,
-                      const struct net_datagram *datagram)
-{
-    struct dpdk_port *port = port_for(queue, datagram->to_port);
-    if (port == NULL)
-        return false;
-    if (port->waiting_end - port->waiting_first == WAITING_MAX) {
-        port->base.counters.rx_errors++;
-        return false;
-    }
-    port->waiting[port->waiting_end++ % WAITING_MAX] =
-        (struct waiting){.buffer = buffer, .datagram = *datagram};
-    return true;
-}
-
-static bool is_checked(const struct rte_mbuf *buffer)
-{
-    const uint64_t good = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-    const uint64_t mask = RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK;
-    return (buffer->ol_flags & mask) == good;
-}
-
-/* True: an answer is queued. */
-static bool take_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer)
-{
-    uint32_t length = buffer->data_len;
-    struct net_datagram datagram;
-    enum net_verdict verdict = NET_NOTHING;
-    /* No frame that we take is longer than one buffer. */
-    if (buffer->nb_segs == 1 && rte_pktmbuf_tailroom(buffer) >= NET_FRAME_BYTES_MIN)
-        verdict = net_receive(&queue->net, rte_pktmbuf_mtod(buffer, uint8_t *), &length,
-                              is_checked(buffer), queue->now_ns, &datagram);
-    if (verdict == NET_DATAGRAM && hand_over(queue, buffer, &datagram))
-        return false;
-    if (verdict == NET_ANSWER && queue->tx_count < TX_BURST_MAX) {
-        buffer->ol_flags = 0;
-        queue_frame(queue, buffer, length);
-        return true;
-    }
-    rte_pktmbuf_free(buffer);
-    return false;
-}
-
-/* What is answered here goes out at once: the caller may have nothing to send. */
-static void poll_queue(struct dpdk_queue *queue, struct port_counters *counters)
-{
-    struct rte_mbuf *buffers[PORT_BURST_MAX];
-    uint16_t count =
-        rte_eth_rx_burst(queue->device->port_id, queue->number, buffers, PORT_BURST_MAX);
-    bool answered = false;
-    queue->now_ns = clock_monotonic_ns();
-    for (uint16_t i = 0; i < count; i++) {
-        if (i + 1 < count)
-            rte_prefetch0(rte_pktmbuf_mtod(buffers[i + 1], void *));
-        answered |= take_frame(queue, buffers[i]);
-    }
-    if (answered)
-        counters->tx_dropped += flush(queue);
-}
-
-static void release_held(struct dpdk_port *port)
-{
-    if (port->held_count > 0)
-        rte_pktmbuf_free_bulk(port->held, port->held_count);
     port->held_count = 0;
 }
 
@@ -217,10 +142,11 @@ static uint32_t dpdk_rx_burst(struct port *base, struct port_packet *packets, ui
     struct dpdk_port *port = dpdk_of(base);
     uint32_t count = 0;
     assert(max <= PORT_BURST_MAX);
-    release_held(port);
+    free_all(port->held, &port->held_count);
+    free_all(port->spare, &port->spare_count);
     base->counters.rx_calls++;
     if (port->waiting_first == port->waiting_end)
-        poll_queue(port->queue, &base->counters);
+        queue_poll(port->queue, &base->counters);
     for (; count < max && port->waiting_first != port->waiting_end; count++) {
         struct waiting *waiting = &port->waiting[port->waiting_first++ % WAITING_MAX];
         bool truncated = waiting->datagram.length > PORT_DATAGRAM_BYTES_MAX;
@@ -237,24 +163,69 @@ static uint32_t dpdk_rx_burst(struct port *base, struct port_packet *packets, ui
     return count;
 }
 
-/* ---- opening and closing --------------------------------------------------------------------- */
+/* ---- sleeping -------------------------------------------------------------------------------- */
 
 static int dpdk_descriptor(const struct port *base)
 {
+    const struct dpdk_queue *queue = ((const struct dpdk_port *)base)->queue;
+    if (!queue->own)
+        return PORT_WAKES_POLLER;
+    return queue->interrupt >= 0 ? queue->interrupt : PORT_LOOK_AGAIN;
+}
+
+static void dpdk_wakes(struct port *base, struct poller *poller)
+{
+    dpdk_of(base)->queue->sleeper = poller;
+}
+
+/* What came before the interrupt was enabled raised none: so look once more. */
+static bool dpdk_arm(struct port *base)
+{
+    const struct dpdk_port *port = dpdk_of(base);
+    struct dpdk_queue *queue = port->queue;
+    if (queue->interrupt < 0)
+        return true;
+    (void)rte_eth_dev_rx_intr_enable(queue->device->port_id, queue->number);
+    queue_poll(queue, &base->counters);
+    return port->waiting_first == port->waiting_end;
+}
+
+static void dpdk_disarm(struct port *base)
+{
+    const struct dpdk_queue *queue = dpdk_of(base)->queue;
+    uint64_t count;
+    if (queue->interrupt < 0)
+        return;
+    (void)rte_eth_dev_rx_intr_disable(queue->device->port_id, queue->number);
+    (void)!read(queue->interrupt, &count, sizeof count); /* non-blocking */
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static int dpdk_thread_begin(struct port *base)
+{
     (void)base;
-    return -1;
+    return rte_lcore_id() != LCORE_ID_ANY || rte_thread_register() == 0 ? 0 : -rte_errno;
+}
+
+/* For all ports of the thread: a second time it does nothing. */
+static void dpdk_thread_end(struct port *base)
+{
+    (void)base;
+    rte_thread_unregister();
 }
 
 static void dpdk_port_close(struct port *base)
 {
     struct dpdk_port *port = dpdk_of(base);
     struct dpdk_queue *queue = port->queue;
-    release_held(port);
+    free_all(port->held, &port->held_count);
+    free_all(port->spare, &port->spare_count);
     while (port->waiting_first != port->waiting_end)
         rte_pktmbuf_free(port->waiting[port->waiting_first++ % WAITING_MAX].buffer);
     if (port->writing != NULL)
         rte_pktmbuf_free(port->writing);
-    (void)flush(queue);
+    (void)queue_flush(queue);
     for (int i = 0; i < DPDK_PORTS_PER_QUEUE; i++) {
         if (queue->ports[i] == port)
             queue->ports[i] = NULL;
@@ -265,10 +236,16 @@ static void dpdk_port_close(struct port *base)
 static const struct port_kind dpdk_kind = {
     .close = dpdk_port_close,
     .rx_burst = dpdk_rx_burst,
+    .rx_done = dpdk_rx_done,
     .tx_buffer = dpdk_tx_buffer,
     .tx_push = dpdk_tx_push,
     .tx_flush = dpdk_tx_flush,
     .descriptor = dpdk_descriptor,
+    .wakes = dpdk_wakes,
+    .arm = dpdk_arm,
+    .disarm = dpdk_disarm,
+    .thread_begin = dpdk_thread_begin,
+    .thread_end = dpdk_thread_end,
 };
 
 int port_dpdk_open(struct dpdk_device *device, uint16_t queue_number,
@@ -277,7 +254,7 @@ int port_dpdk_open(struct dpdk_device *device, uint16_t queue_number,
     assert(queue_number < device->queues_count);
     struct dpdk_queue *queue = device->queues[queue_number];
     struct dpdk_port **place = NULL;
-    if (port_for(queue, bind->port) != NULL)
+    if (queue_port(queue, bind->port) != NULL)
         return -EADDRINUSE;
     for (int i = 0; i < DPDK_PORTS_PER_QUEUE && place == NULL; i++) {
         if (queue->ports[i] == NULL)

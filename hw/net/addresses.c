@@ -2,7 +2,11 @@
  *
  * Whose an address is, and the options that say which are ours.
  */
+#include <arpa/inet.h>
+
 #include "hw/net/bytes.h"
+
+enum { ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN };
 
 /* ---- whose an address is --------------------------------------------------------------------- */
 
@@ -106,6 +110,49 @@ const char *net_options_check(const struct net_options *options)
         return "the IPv6 gateway is not another host inside the prefix";
     }
     return NULL;
+}
+
+/* Decimal digits without a leading zero, at most `most`. */
+static bool parse_bits(const char *text, uint32_t most, uint8_t *bits)
+{
+    uint32_t value = 0;
+    if (*text < '1' || *text > '9') {
+        return false;
+    }
+    for (; *text >= '0' && *text <= '9' && value <= most; text++) {
+        value = value * 10 + (uint32_t)(*text - '0');
+    }
+    *bits = (uint8_t)value;
+    return *text == '\0' && value <= most;
+}
+
+bool net_options_set_address(struct net_options *options, const char *text)
+{
+    char address[ADDRESS_TEXT_BYTES];
+    uint8_t ip[16], bits;
+    const char *slash = strchr(text, '/');
+    if (slash == NULL || (size_t)(slash - text) >= sizeof(address)) {
+        return false;
+    }
+    memcpy(address, text, (size_t)(slash - text));
+    address[slash - text] = '\0';
+    if (inet_pton(AF_INET, address, ip) == 1 && parse_bits(slash + 1, 32, &bits)) {
+        memcpy(options->ipv4, ip, 4);
+        options->ipv4_prefix = bits;
+        return true;
+    }
+    if (inet_pton(AF_INET6, address, ip) == 1 && parse_bits(slash + 1, 128, &bits)) {
+        memcpy(options->ipv6, ip, 16);
+        options->ipv6_prefix = bits;
+        return true;
+    }
+    return false;
+}
+
+bool net_options_set_gateway(struct net_options *options, const char *text)
+{
+    return inet_pton(AF_INET, text, options->ipv4_gateway) == 1 ||
+           inet_pton(AF_INET6, text, options->ipv6_gateway) == 1;
 }
 
 void net_init(struct net *net, const struct net_options *options)

@@ -56,6 +56,11 @@ enum net_verdict arp_receive(struct net *net, struct frame *frame)
     return lose(net, NET_LOSS_ARP);
 }
 
+bool arp_is_answer(const uint8_t *arp, uint32_t length)
+{
+    return length >= ARP_BYTES && get16(arp + OPERATION) == REPLY;
+}
+
 uint32_t arp_question(const struct net *net, const struct net_neighbour *neighbour, uint8_t *frame)
 {
     uint8_t *arp = frame + NET_ETHERNET_BYTES;

@@ -126,6 +126,7 @@ const uint8_t *ipv6_source(const struct net *net, const uint8_t to[16]);
 uint32_t ipv6_write(uint8_t *ip, const uint8_t from[16], const uint8_t to[16], uint8_t protocol,
                     uint8_t hops, uint32_t length);
 
+bool arp_is_answer(const uint8_t *arp, uint32_t length);
 enum net_verdict arp_receive(struct net *net, struct frame *frame);
 uint32_t arp_question(const struct net *net, const struct net_neighbour *neighbour, uint8_t *frame);
 /* Solicitations and advertisements. The checksum is right. */

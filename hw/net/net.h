@@ -116,6 +116,11 @@ struct net {
     struct net_neighbour neighbours[NET_SETS * NET_WAYS];
 };
 
+/* "10.9.0.1/24" or "fd09::1/64" into address and prefix of its family, "10.9.0.254" or "fd09::fe"
+ * into its gateway. False: it is not one, and nothing is changed. */
+bool net_options_set_address(struct net_options *options, const char *text);
+bool net_options_set_gateway(struct net_options *options, const char *text);
+
 /* NULL, or a sentence about what is wrong with the options. */
 const char *net_options_check(const struct net_options *options);
 
@@ -139,6 +144,18 @@ struct net_datagram {
  * device has found the IP and UDP checksums right. */
 enum net_verdict net_receive(struct net *net, uint8_t *frame, uint32_t *length, bool checked,
                              uint64_t now_ns, struct net_datagram *datagram);
+
+/* What a frame is, without judging it: for whoever has several queues, and a `net` for each. */
+enum net_look {
+    NET_LOOK_OTHER,
+    NET_LOOK_DATAGRAM,         /* UDP: *to_port is where it goes, host order */
+    NET_LOOK_NEIGHBOUR_ANSWER, /* every queue may have asked */
+};
+enum net_look net_look(const uint8_t *frame, uint32_t length, uint16_t *to_port);
+
+/* Takes note of a neighbour's answer that came to another queue, or that another queue may have
+ * asked for. Not counted: whether anybody asked is not known here. The frame may be changed. */
+void net_overhear(struct net *net, uint8_t *frame, uint32_t length, uint64_t now_ns);
 
 /* Puts headers before `bytes` (NET_HEADROOM bytes there are the caller's to give). Returns the
  * frame's length and *frame where it begins; 0 = it cannot be sent, counted. */

@@ -276,3 +276,61 @@ enum net_verdict net_receive(struct net *net, uint8_t *bytes, uint32_t *length, 
     }
     return verdict;
 }
+
+/* ---- several queues -------------------------------------------------------------------------- */
+
+static enum net_look look_ipv4(const uint8_t *ip, uint32_t room, uint16_t *to_port)
+{
+    if (room < IPV4_BYTES) {
+        return NET_LOOK_OTHER;
+    }
+    uint32_t header = (ip[0] & 15u) * 4;
+    bool fragment = (get16(ip + 6) & 0x3fff) != 0;
+    if (ip[9] != PROTOCOL_UDP || header < IPV4_BYTES || fragment || room < header + UDP_BYTES) {
+        return NET_LOOK_OTHER;
+    }
+    *to_port = get16(ip + header + 2);
+    return NET_LOOK_DATAGRAM;
+}
+
+static enum net_look look_ipv6(const uint8_t *ip, uint32_t room, uint16_t *to_port)
+{
+    if (room < IPV6_BYTES + UDP_BYTES) {
+        return NET_LOOK_OTHER;
+    }
+    if (ip[6] == PROTOCOL_ICMPV6) {
+        return ip[IPV6_BYTES] == ICMPV6_ADVERTISEMENT ? NET_LOOK_NEIGHBOUR_ANSWER : NET_LOOK_OTHER;
+    }
+    if (ip[6] != PROTOCOL_UDP) {
+        return NET_LOOK_OTHER;
+    }
+    *to_port = get16(ip + IPV6_BYTES + 2);
+    return NET_LOOK_DATAGRAM;
+}
+
+enum net_look net_look(const uint8_t *frame, uint32_t length, uint16_t *to_port)
+{
+    if (length < NET_ETHERNET_BYTES) {
+        return NET_LOOK_OTHER;
+    }
+    const uint8_t *packet = frame + NET_ETHERNET_BYTES;
+    uint32_t room = length - NET_ETHERNET_BYTES;
+    switch (get16(frame + 12)) {
+    case ETHERTYPE_IPV4:
+        return look_ipv4(packet, room, to_port);
+    case ETHERTYPE_IPV6:
+        return look_ipv6(packet, room, to_port);
+    case ETHERTYPE_ARP:
+        return arp_is_answer(packet, room) ? NET_LOOK_NEIGHBOUR_ANSWER : NET_LOOK_OTHER;
+    default:
+        return NET_LOOK_OTHER;
+    }
+}
+
+void net_overhear(struct net *net, uint8_t *frame, uint32_t length, uint64_t now_ns)
+{
+    struct net_counters kept = net->counters;
+    struct net_datagram datagram;
+    (void)net_receive(net, frame, &length, false, now_ns, &datagram);
+    net->counters = kept;
+}

@@ -125,7 +125,8 @@ static inline void prepare(const char *parent)
         for (int k = 0; k < 2; k++)
             options->members[k] = (struct node_member){
                 .node = (uint16_t)(k + 1),
-                .peer = {.ip = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}, .port = ports[k]}};
+                .management = {.ip = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1},
+                               .port = ports[k]}};
         memset(options->cluster_key, 0x5a, sizeof options->cluster_key);
         snprintf(options->data_directory, sizeof options->data_directory, "%s/node-%d-XXXXXX",
                  parent, i + 1);

@@ -193,8 +193,10 @@ Test(config, unknown_keys_are_refused_with_a_suggestion)
     assert_refused("limits.leases: 7\n", "b.yaml:1: limits.leases: unknown key");
     assert_refused("members:\n  - {node: 1, clinet: 'x:1'}\n",
                    "b.yaml:2: members.clinet: unknown key; did you mean 'client'?");
-    assert_refused("members:\n  - {node: 1, address: 'x:1'}\n",
-                   "b.yaml:2: members.address: unknown key; a member has node, client and peer");
+    assert_refused(
+        "members:\n  - {node: 1, address: 'x:1'}\n",
+        "b.yaml:2: members.address: unknown key; a member has node, client, peer and perhaps "
+        "management");
 }
 
 Test(config, duplicates_are_refused)
@@ -585,12 +587,27 @@ Test(config, examples)
 }
 
 /* The reference example names every setting, with its default. */
+static bool is_of_device(const struct setting *setting)
+{
+    return strncmp(setting->key, "dpdk.", 5) == 0;
+}
+
+Test(config, the_example_with_a_device)
+{
+    static struct config config;
+    take_example(&config, "dpdk.yaml");
+    for (uint32_t i = 0; i < settings_count(); i++)
+        cr_assert(!is_of_device(setting_at(i)) || config.sources[i].kind != CONFIG_DEFAULT, "%s",
+                  setting_at(i)->key);
+}
+
 Test(config, the_example_with_all_settings)
 {
     static struct config config, defaults;
     take_example(&config, "all-settings.yaml");
     for (uint32_t i = 0; i < settings_count(); i++)
-        cr_assert_neq(config.sources[i].kind, CONFIG_DEFAULT, "%s", setting_at(i)->key);
+        cr_assert(is_of_device(setting_at(i)) || config.sources[i].kind != CONFIG_DEFAULT, "%s",
+                  setting_at(i)->key);
     config_defaults(&defaults);
     node_options_complete(&defaults.options);
     const struct node_options *options = &defaults.options;
@@ -598,10 +615,104 @@ Test(config, the_example_with_all_settings)
     for (uint32_t i = 0; i < settings_count(); i++) {
         const struct setting *setting = setting_at(i);
         if (strncmp(setting->key, "limits.", 7) == 0 || setting->kind == SETTING_PATH ||
-            strcmp(setting->key, "node") == 0)
+            is_of_device(setting) || strcmp(setting->key, "node") == 0)
             continue;
         cr_assert_eq(memcmp((char *)&config + setting->offset, (char *)&defaults + setting->offset,
                             setting->bytes),
                      0, "%s", setting->key);
     }
+}
+
+/* ---- a device past the kernel ---------------------------------------------------------------- */
+
+#define ON_DEVICE(dpdk)                                                                            \
+    "node: 1\ninsecure: true\ndata_directory: /var/lib/belay\n"                                    \
+    "members: [{node: 1, client: '10.9.0.1:7400', peer: '10.9.0.1:7500'}]\n" dpdk
+
+Test(config, a_device)
+{
+    static struct config config;
+    const uint8_t gateway6[16] = {0xfd, 9, [15] = 0xfe};
+    assert_taken(&config,
+                 ON_DEVICE("dpdk: {device: 'net_vhost0,iface=/run/port', "
+                           "address: 10.9.0.1/24, gateway: 10.9.0.254, address6: fd09::1/64, "
+                           "gateway6: 'fd09::fe', mtu: 1400, memory: 64MiB}\n"));
+    const struct node_dpdk *dpdk = &config.options.dpdk;
+    cr_assert_str_eq(dpdk->device, "net_vhost0,iface=/run/port");
+    cr_assert_eq(dpdk->traffic, NODE_TRAFFIC_ALL);
+    cr_assert_eq(dpdk->net.ipv4[3], 1);
+    cr_assert_eq(dpdk->net.ipv4_prefix, 24);
+    cr_assert_eq(dpdk->net.ipv4_gateway[3], 254);
+    cr_assert_eq(dpdk->net.ipv6_prefix, 64);
+    cr_assert_arr_eq(dpdk->net.ipv6_gateway, gateway6, 16);
+    cr_assert_eq(dpdk->net.mtu, 1400);
+    cr_assert_eq(dpdk->memory_bytes, 64 << 20);
+    cr_assert(dpdk->hugepages);
+    /* Without one the rest has no use. */
+    assert_refused(ON_DEVICE("dpdk: {mtu: 1400}\n"),
+                   "b.yaml:5: dpdk.mtu: given without dpdk.device, and so without a use");
+}
+
+Test(config, addresses_of_a_device)
+{
+    assert_refused(ON_DEVICE("dpdk: {device: x, address: 10.9.0.1}\n"),
+                   "b.yaml:5: dpdk.address: expected an IPv4 address and its prefix, such as "
+                   "10.0.0.1/24");
+    assert_refused(ON_DEVICE("dpdk: {device: x, address: 10.9.0.1/33}\n"),
+                   "b.yaml:5: dpdk.address: expected an IPv4 address and its prefix, such as "
+                   "10.0.0.1/24");
+    assert_refused(ON_DEVICE("dpdk: {device: x, address: 'fd09::1/64'}\n"),
+                   "b.yaml:5: dpdk.address: expected an IPv4 address and its prefix, such as "
+                   "10.0.0.1/24");
+    assert_refused(ON_DEVICE("dpdk: {device: x, address6: 10.9.0.1/24}\n"),
+                   "b.yaml:5: dpdk.address6: expected an IPv6 address and its prefix, such as "
+                   "fd00::1/64");
+    assert_refused(
+        ON_DEVICE("dpdk: {device: x, address: 10.9.0.1/24, gateway: 10.8.0.1}\n"),
+        "b.yaml:5: dpdk.address: the IPv4 gateway is not another host inside the prefix");
+    assert_refused(ON_DEVICE("dpdk: {device: x}\n"),
+                   "b.yaml: dpdk.address: neither an IPv4 nor an IPv6 address is given");
+    assert_refused(ON_DEVICE("dpdk: {device: x, address: 10.9.0.2/24}\n"),
+                   "b.yaml:4: members.client: 10.9.0.1:7400 is not an address of the DPDK device; "
+                   "expected that of dpdk.address or dpdk.address6");
+    assert_refused(ON_DEVICE("dpdk: {device: x, address: 10.9.0.2/24, traffic: peers}\n"),
+                   "b.yaml:4: members.peer: 10.9.0.1:7500 is not an address of the DPDK device; "
+                   "expected that of dpdk.address or dpdk.address6, or 'traffic: clients'");
+}
+
+/* Three nodes with all their traffic on devices; what node 1's management is. */
+static int take_three(struct config *config, const char *management, struct config_error *error)
+{
+    char path[] = "/tmp/belay-key-XXXXXX", text[1024];
+    close(mkstemp(path));
+    write_key(path, "0123456789abcdef", 16, 0600);
+    snprintf(text, sizeof text,
+             "node: 1\ninsecure: true\ndata_directory: /d\nmembers:\n"
+             "  - {node: 1, client: '10.9.0.1:7400', peer: '10.9.0.1:7500'%s}\n"
+             "  - {node: 2, client: '10.9.0.2:7400', peer: '10.9.0.2:7500'}\n"
+             "  - {node: 3, client: '10.9.0.3:7400', peer: '10.9.0.3:7500'}\n"
+             "dpdk: {device: x, address: 10.9.0.1/24}\n",
+             management);
+    int result = parse(config, text, error);
+    if (result == 0)
+        result = config_set(config, "--set", "cluster_key_file", path, error);
+    if (result == 0)
+        result = config_resolve(config, error);
+    unlink(path);
+    return result == 0 ? config_judge(config, error) : result;
+}
+
+Test(config, management_is_the_kernels)
+{
+    static struct config config;
+    struct config_error error = {""};
+    cr_assert_eq(take_three(&config, ", management: '192.0.2.1:7500'", &error), 0, "%s",
+                 error.text);
+    cr_assert_eq(config.options.members[0].management.ip[PORT_IPV4_AT], 192);
+    cr_assert_eq(config.options.members[1].management.ip[PORT_IPV4_AT], 10);
+    cr_assert_eq(take_three(&config, "", &error), -EINVAL);
+    cr_assert_str_eq(
+        error.text, "b.yaml:5: members.management: snapshots are sent by TCP and the kernel, which "
+                    "does not have the DPDK device's address; expected an address of another "
+                    "interface");
 }

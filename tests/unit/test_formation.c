@@ -35,8 +35,8 @@ static void *run(void *context)
 {
     struct forming_node *node = context;
 
-    node->result = formation_run(&node->options, node->port, node->nonce, node->epoch, &node->stop,
-                                 &node->formation);
+    node->result = formation_run(&node->options, &node->port, 1, node->nonce, node->epoch,
+                                 &node->stop, &node->formation);
     return NULL;
 }
 

@@ -12,7 +12,7 @@ static int connect_to(const struct node_fixture *node)
     struct sockaddr_in address = {
         .sin_family = AF_INET,
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-        .sin_port = htons(node->options.members[node->options.node - 1].peer.port)};
+        .sin_port = htons(node->options.members[node->options.node - 1].management.port)};
     const int buffer_bytes = 16 * 1024;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
@@ -168,7 +168,7 @@ static void test_false_server(void)
     prepare(root_directory);
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                  .sin_port = htons(nodes[0].options.members[0].peer.port)};
+                                  .sin_port = htons(nodes[0].options.members[0].management.port)};
     const int yes = 1;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

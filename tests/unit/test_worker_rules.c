@@ -24,6 +24,7 @@ static_assert(PORT_BURST_MAX * (sizeof(struct wire_acquire) + 2 * LONG_BYTES) >
 
 uint64_t __wrap_clock_monotonic_ns(void);
 uint32_t __wrap_port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max);
+void __wrap_port_rx_done(struct port *port);
 int __wrap_disk_submit_write(struct disk *disk, uint32_t segment, uint64_t offset,
                              const void *buffer, size_t bytes, uint64_t user);
 size_t __wrap_disk_in_flight(const struct disk *disk);
@@ -76,6 +77,11 @@ uint32_t __wrap_port_rx_burst(struct port *port, struct port_packet *packets, ui
         packets[i] = (struct port_packet){.bytes = (const uint8_t *)packet_bytes[i]};
     }
     return max;
+}
+
+void __wrap_port_rx_done(struct port *port)
+{
+    (void)port;
 }
 
 static void take_item(struct worker *taker, const struct port_packet *packet, uint64_t now_ns)
