@@ -239,14 +239,10 @@ static bool make_rings(struct dpdk_device *device, char *error)
 
 static void free_rings(struct dpdk_queue *queue)
 {
-    struct rte_mbuf *buffer;
+    queue_drain(queue);
     for (uint16_t from = 0; from < DPDK_QUEUES_MAX; from++) {
-        struct rte_ring *rings[] = {queue->given[from], queue->to_send[from]};
-        for (int i = 0; i < 2; i++) {
-            while (rings[i] != NULL && rte_ring_sc_dequeue(rings[i], (void **)&buffer) == 0)
-                rte_pktmbuf_free(buffer);
-            rte_ring_free(rings[i]); /* NULL is fine */
-        }
+        rte_ring_free(queue->given[from]); /* NULL is fine */
+        rte_ring_free(queue->to_send[from]);
     }
 }
 

@@ -80,6 +80,8 @@ void queue_poll(struct dpdk_queue *queue, struct port_counters *counters);
 void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length);
 /* Sends what is queued; returns how many were dropped. */
 uint32_t queue_flush(struct dpdk_queue *queue);
+/* Frees what others have handed over. */
+void queue_drain(struct dpdk_queue *queue);
 /* The port of this queue with that number; NULL = none. */
 struct dpdk_port *queue_port(const struct dpdk_queue *queue, uint16_t number);
 

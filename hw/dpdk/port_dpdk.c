@@ -226,10 +226,14 @@ static void dpdk_port_close(struct port *base)
     if (port->writing != NULL)
         rte_pktmbuf_free(port->writing);
     (void)queue_flush(queue);
+    bool last = true;
     for (int i = 0; i < DPDK_PORTS_PER_QUEUE; i++) {
         if (queue->ports[i] == port)
             queue->ports[i] = NULL;
+        last &= queue->ports[i] == NULL;
     }
+    if (last)
+        queue_drain(queue);
     free(port);
 }
 

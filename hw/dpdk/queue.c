@@ -214,6 +214,18 @@ static bool take_given(struct dpdk_queue *queue)
     return answered;
 }
 
+void queue_drain(struct dpdk_queue *queue)
+{
+    struct rte_mbuf *buffer;
+    for (uint16_t from = 0; from < DPDK_QUEUES_MAX; from++) {
+        struct rte_ring *rings[] = {queue->given[from], queue->to_send[from]};
+        for (int i = 0; i < 2; i++) {
+            while (rings[i] != NULL && rte_ring_sc_dequeue(rings[i], (void **)&buffer) == 0)
+                rte_pktmbuf_free(buffer);
+        }
+    }
+}
+
 /* ---- polling --------------------------------------------------------------------------------- */
 
 /* No frame that we take is longer than one buffer. */

@@ -57,8 +57,11 @@ static size_t feed(const uint8_t *data, size_t size)
     uint32_t frame_length = length;
     uint64_t before = outcomes();
     bool checked = (data[0] & 4) != 0;
+    uint16_t to_port = 0;
+    enum net_look look = net_look(frame, length, &to_port);
     enum net_verdict verdict = net_receive(&net, frame, &frame_length, checked, 2, &datagram);
     if (verdict == NET_DATAGRAM) {
+        assert(look == NET_LOOK_DATAGRAM && to_port == datagram.to_port);
         assert((uintptr_t)datagram.bytes % 8 == 0);
         read_all(datagram.bytes, datagram.length);
     } else if (verdict == NET_ANSWER) {
