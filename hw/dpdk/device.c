@@ -210,40 +210,40 @@ static bool make_queues(struct dpdk_device *device, const struct dpdk_options *o
 }
 
 /* NULL: there is no memory for it. */
-static struct rte_ring *make_ring(const char *what, uint16_t from, uint16_t to)
+static struct mailbox *make_mailbox(void)
 {
-    char name[RTE_RING_NAMESIZE];
-    (void)snprintf(name, sizeof name, "belay_%s_%u_%u", what, from, to);
-    return rte_ring_create(name, HANDED_OVER_MAX, SOCKET_ID_ANY,
-                           RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+    size_t bytes = mailbox_memory_bytes(HANDED_OVER_MAX, sizeof(struct handed_over));
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return memory == NULL ? NULL
+                          : mailbox_init(memory, HANDED_OVER_MAX, sizeof(struct handed_over));
 }
 
-static bool make_rings(struct dpdk_device *device, char *error)
+static bool make_mailboxes(struct dpdk_device *device, char *error)
 {
     for (uint16_t to = 0; to < device->queues_count; to++) {
+        struct dpdk_queue *queue = device->queues[to];
         for (uint16_t from = 0; from < device->queues_count; from++) {
-            struct dpdk_queue *queue = device->queues[to];
             bool sends = from >= device->pairs_count && from % device->pairs_count == to;
             if (from == to)
                 continue;
-            queue->given[from] = make_ring("given", from, to);
+            queue->given[from] = make_mailbox();
             if (sends)
-                queue->to_send[from] = make_ring("send", from, to);
+                queue->to_send[from] = make_mailbox();
             if (queue->given[from] == NULL || (sends && queue->to_send[from] == NULL))
-                return fails(error, "rings between %u queues do not fit into DPDK's memory",
-                             device->queues_count);
+                return fails(error, "out of memory");
         }
     }
     return true;
 }
 
-static void free_rings(struct dpdk_queue *queue)
+static void free_queue(struct dpdk_queue *queue)
 {
     queue_drain(queue);
     for (uint16_t from = 0; from < DPDK_QUEUES_MAX; from++) {
-        rte_ring_free(queue->given[from]); /* NULL is fine */
-        rte_ring_free(queue->to_send[from]);
+        free(queue->given[from]);
+        free(queue->to_send[from]);
     }
+    free(queue);
 }
 
 /* Neighbours' questions by IPv6 go to groups of ours (RFC 4291 2.7.1), which a device that filters
@@ -286,7 +286,7 @@ static bool open_device(struct dpdk_device *device, const struct dpdk_options *o
         return fails(error, "%u packet buffers do not fit into DPDK's memory: %s", buffers,
                      rte_strerror(rte_errno));
     if (!find_device(device, options->device, error) || !configure(device, options, error) ||
-        !make_queues(device, options, error) || !make_rings(device, error))
+        !make_queues(device, options, error) || !make_mailboxes(device, error))
         return false;
     int result = rte_eth_dev_start(device->port_id);
     if (result != 0)
@@ -320,10 +320,8 @@ void dpdk_close(struct dpdk_device *device)
         (void)rte_eth_dev_stop(device->port_id);
         (void)rte_eth_dev_close(device->port_id);
     }
-    for (uint16_t queue = 0; queue < device->queues_count; queue++) {
-        free_rings(device->queues[queue]);
-        free(device->queues[queue]);
-    }
+    for (uint16_t queue = 0; queue < device->queues_count; queue++)
+        free_queue(device->queues[queue]);
     free(device);
 }
 

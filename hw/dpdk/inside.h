@@ -7,9 +7,9 @@
 
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
-#include <rte_ring.h>
 
 #include "hw/dpdk/dpdk.h"
+#include "hw/mailbox.h"
 #include "hw/poller.h"
 #include "hw/port_inside.h"
 
@@ -19,6 +19,12 @@ enum {
     TX_BURST_MAX = 2 * PORT_BURST_MAX,    /* of all ports of a queue, and questions */
     WAITING_MAX = 4 * PORT_BURST_MAX,     /* received by another port's burst */
     HANDED_OVER_MAX = 2 * PORT_BURST_MAX, /* frames under way from one queue to another */
+};
+
+/* A frame on its way from one queue to another. */
+struct handed_over {
+    struct rte_mbuf *buffer;
+    bool overheard; /* a copy of what others get, too */
 };
 
 struct waiting {
@@ -41,8 +47,7 @@ struct dpdk_port {
 };
 
 /* What one worker has of the device: a queue pair, or, where the device has fewer than there are
- * workers, what others hand over. Its thread alone, but for the rings, which have one producer and
- * one consumer each. */
+ * workers, what others hand over. Its thread alone, but for the mailboxes. */
 struct dpdk_queue {
     struct dpdk_device *device;
     struct dpdk_port *ports[DPDK_PORTS_PER_QUEUE];
@@ -54,8 +59,8 @@ struct dpdk_queue {
     struct rte_mbuf *tx[TX_BURST_MAX]; /* to be sent by the next flush */
     struct poller *sleeper;            /* woken when another hands something over */
     /* By the number of the other; NULL = none. */
-    struct rte_ring *given[DPDK_QUEUES_MAX];   /* frames that came there and are ours */
-    struct rte_ring *to_send[DPDK_QUEUES_MAX]; /* frames that leave by our queue pair */
+    struct mailbox *given[DPDK_QUEUES_MAX];   /* frames that came there and are ours */
+    struct mailbox *to_send[DPDK_QUEUES_MAX]; /* frames that leave by our queue pair */
     struct dpdk_counters counters;
     struct net net;
 };

@@ -15,9 +15,6 @@
 #include "hw/clock.h"
 #include "hw/dpdk/inside.h"
 
-/* In a buffer's hash.usr, which is ours to use on the way between queues. */
-enum { GIVEN_OWN = 0, GIVEN_OVERHEARD = 1 };
-
 /* ---- sending --------------------------------------------------------------------------------- */
 
 void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length)
@@ -34,14 +31,26 @@ static void wake(const struct dpdk_queue *queue)
         poller_wake(queue->sleeper);
 }
 
+/* False: too many are under way. */
+static bool post(struct mailbox *mailbox, struct rte_mbuf *buffer, bool overheard)
+{
+    struct handed_over *handed_over = mailbox_claim(mailbox);
+    if (handed_over == NULL)
+        return false;
+    *handed_over = (struct handed_over){.buffer = buffer, .overheard = overheard};
+    mailbox_publish(mailbox);
+    return true;
+}
+
 /* By another's queue pair, because the device has too few. */
 static uint16_t send_through(struct dpdk_queue *queue)
 {
     struct dpdk_queue *through = queue->device->queues[queue->number % queue->device->pairs_count];
-    unsigned sent = rte_ring_sp_enqueue_burst(through->to_send[queue->number], (void **)queue->tx,
-                                              queue->tx_count, NULL);
+    uint16_t sent = 0;
+    while (sent < queue->tx_count && post(through->to_send[queue->number], queue->tx[sent], false))
+        sent++;
     wake(through);
-    return (uint16_t)sent;
+    return sent;
 }
 
 uint32_t queue_flush(struct dpdk_queue *queue)
@@ -64,8 +73,13 @@ static void send_for_others(struct dpdk_queue *queue)
     for (uint16_t from = 0; from < queue->device->queues_count; from++) {
         if (queue->to_send[from] == NULL)
             continue;
-        uint16_t count = (uint16_t)rte_ring_sc_dequeue_burst(queue->to_send[from], (void **)frames,
-                                                             PORT_BURST_MAX, NULL);
+        const struct handed_over *handed_over;
+        uint16_t count = 0;
+        while (count < PORT_BURST_MAX &&
+               (handed_over = mailbox_peek(queue->to_send[from])) != NULL) {
+            frames[count++] = handed_over->buffer;
+            mailbox_drop(queue->to_send[from]);
+        }
         if (count == 0)
             continue;
         uint16_t sent = rte_eth_tx_burst(queue->device->port_id, queue->number, frames, count);
@@ -134,10 +148,9 @@ static bool take_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer)
 
 /* Takes over the buffer. */
 static void hand_over(struct dpdk_queue *queue, struct dpdk_queue *to, struct rte_mbuf *buffer,
-                      uint32_t what)
+                      bool overheard)
 {
-    buffer->hash.usr = what;
-    if (rte_ring_sp_enqueue(to->given[queue->number], buffer) != 0) {
+    if (!post(to->given[queue->number], buffer, overheard)) {
         rte_pktmbuf_free(buffer);
         queue->counters.handed_over_dropped++;
         return;
@@ -153,7 +166,7 @@ static void tell_all(struct dpdk_queue *queue, struct rte_mbuf *buffer)
             i == queue->number ? NULL
                                : rte_pktmbuf_copy(buffer, queue->device->pool, 0, buffer->data_len);
         if (copy != NULL)
-            hand_over(queue, queue->device->queues[i], copy, GIVEN_OVERHEARD);
+            hand_over(queue, queue->device->queues[i], copy, true);
     }
 }
 
@@ -183,7 +196,7 @@ static bool is_not_for_us_alone(struct dpdk_queue *queue, struct rte_mbuf *buffe
             return false;
         struct dpdk_queue *owner = owner_of(queue, to_port);
         if (owner != NULL)
-            hand_over(queue, owner, buffer, GIVEN_OWN);
+            hand_over(queue, owner, buffer, false);
         return owner != NULL;
     case NET_LOOK_NEIGHBOUR_ANSWER:
         tell_all(queue, buffer);
@@ -197,32 +210,36 @@ static bool is_not_for_us_alone(struct dpdk_queue *queue, struct rte_mbuf *buffe
 
 static bool take_given(struct dpdk_queue *queue)
 {
-    struct rte_mbuf *buffers[PORT_BURST_MAX];
     bool answered = false;
     for (uint16_t from = 0; from < queue->device->queues_count; from++) {
-        if (from == queue->number)
-            continue;
-        unsigned count =
-            rte_ring_sc_dequeue_burst(queue->given[from], (void **)buffers, PORT_BURST_MAX, NULL);
-        for (unsigned i = 0; i < count; i++) {
-            if (buffers[i]->hash.usr == GIVEN_OVERHEARD)
-                overhear(queue, buffers[i]);
+        const struct handed_over *given;
+        for (int i = 0; i < PORT_BURST_MAX && from != queue->number &&
+                        (given = mailbox_peek(queue->given[from])) != NULL;
+             i++) {
+            if (given->overheard)
+                overhear(queue, given->buffer);
             else
-                answered |= take_frame(queue, buffers[i]);
+                answered |= take_frame(queue, given->buffer);
+            mailbox_drop(queue->given[from]);
         }
     }
     return answered;
 }
 
+static void drain(struct mailbox *mailbox)
+{
+    const struct handed_over *handed_over;
+    while (mailbox != NULL && (handed_over = mailbox_peek(mailbox)) != NULL) {
+        rte_pktmbuf_free(handed_over->buffer);
+        mailbox_drop(mailbox);
+    }
+}
+
 void queue_drain(struct dpdk_queue *queue)
 {
-    struct rte_mbuf *buffer;
     for (uint16_t from = 0; from < DPDK_QUEUES_MAX; from++) {
-        struct rte_ring *rings[] = {queue->given[from], queue->to_send[from]};
-        for (int i = 0; i < 2; i++) {
-            while (rings[i] != NULL && rte_ring_sc_dequeue(rings[i], (void **)&buffer) == 0)
-                rte_pktmbuf_free(buffer);
-        }
+        drain(queue->given[from]);
+        drain(queue->to_send[from]);
     }
 }
 
