@@ -4,6 +4,7 @@
  * key's position is given back at once (there are no readers here). The one place outside hw/ with
  * a header of DPDK: a hash table is no hardware, and this is only a comparison.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,12 +24,20 @@ static uint32_t hash_key(const void *key, uint32_t bytes, uint32_t seed)
     return (uint32_t)wire_text_hash(key, 0, bytes);
 }
 
-static bool start_eal(void)
+/* Every key takes an entry of 40 bytes, a place in a ring, and its share of two tables of buckets. */
+static uint32_t memory_mib(uint32_t keys_max)
 {
-    static bool started; /* EAL starts once per process */
+    return 256 + keys_max / 8192;
+}
+
+static bool start_eal(uint32_t keys_max)
+{
+    static bool started; /* EAL starts once per process: all tables of it have the same keys */
+    char memory[16];
     /* No NIC, no hugepages: works for everybody, and the other tables have ordinary pages too. */
     char *arguments[] = {"tables", "--no-huge",      "--no-shconf", "--no-pci", "-m",
-                         "512",    "--no-telemetry", "--log-level", "error",    NULL};
+                         memory,   "--no-telemetry", "--log-level", "error",    NULL};
+    (void)snprintf(memory, sizeof memory, "%u", memory_mib(keys_max));
     if (!started)
         started = rte_eal_init((int)(sizeof arguments / sizeof arguments[0]) - 1, arguments) >= 0;
     return started;
@@ -36,7 +45,7 @@ static bool start_eal(void)
 
 static void *open_rte(uint32_t keys_max)
 {
-    if (!start_eal())
+    if (!start_eal(keys_max))
         return NULL;
     struct rte_hash_parameters parameters = {.name = "tables",
                                              .entries = keys_max,
