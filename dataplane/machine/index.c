@@ -5,8 +5,7 @@
 
 static uint32_t buckets_for(uint32_t entries_max)
 {
-    /* 12 entries at a load of 0.8 are 9.6: five buckets hold 48. */
-    uint64_t buckets = ((uint64_t)entries_max * 5 + 47) / 48;
+    uint64_t buckets = ((uint64_t)entries_max + 8) / 9; /* 12 entries at a load of 0.75 */
     return (uint32_t)(buckets < 1 ? 1 : buckets);
 }
 

@@ -59,7 +59,7 @@ struct index {
 
 #define INDEX_REF_MASK ((UINT32_C(1) << INDEX_REF_BITS) - 1)
 
-/* Memory for `entries_max` entries at a load of at most 0.8, a multiple of 64. */
+/* Memory for `entries_max` entries at a load of at most 0.75, a multiple of 64. */
 size_t index_memory_bytes(uint32_t entries_max);
 
 /* `memory` is 64-byte aligned and zero-filled. */
