@@ -75,6 +75,7 @@ void shard_begin(struct shard *shard, const struct shard_start *start, uint64_t 
     shard->configuration = start->configuration;
     shard->applied = shard->log.base.index;
     shard->applied_stamp_ns = shard->log.base.stamp_ns;
+    shard->due_ns = lock_machine_next_deadline(shard->machine);
     shard->saved_index = shard->log.base.index;
     shard->persist.next = shard->log.last_index + 1;
     shard->persist.to = shard->log.last_index;
@@ -393,7 +394,7 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 /* The leader's deadline for an entry that settles time. */
 static uint64_t due_deadline(const struct shard *shard, uint64_t now_ns)
 {
-    uint64_t due_ns = shard_leads(shard) ? lock_machine_next_deadline(shard->machine) : UINT64_MAX;
+    uint64_t due_ns = shard_leads(shard) ? shard->due_ns : UINT64_MAX;
     uint64_t shard_now_ns;
 
     if (due_ns == UINT64_MAX)

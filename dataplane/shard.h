@@ -210,6 +210,7 @@ struct shard {
     struct raft_view view; /* refreshed after every step */
     struct lock_machine *machine;
     uint64_t applied;
+    uint64_t due_ns; /* lock_machine_next_deadline() at `applied`: shard time, UINT64_MAX = none */
     uint64_t applied_stamp_ns;
     uint64_t configuration_index_applied;
     struct raft_configuration configuration; /* as of `applied`: what a snapshot carries */

@@ -108,6 +108,8 @@ bool shard_apply(struct shard *shard, uint64_t now_ns)
         apply_entry(shard, entry, next, told);
     }
     if (shard->applied > before)
+        shard->due_ns = lock_machine_next_deadline(shard->machine);
+    if (shard->applied > before)
         shard_step(shard, &(struct raft_event){.kind = RAFT_EV_APPLIED,
                                                .now_ns = now_ns,
                                                .progress = {.index = shard->applied}});

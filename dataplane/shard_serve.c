@@ -403,7 +403,7 @@ void shard_propose_due(struct shard *shard, uint64_t now_ns)
             propose_limits(shard, now_ns);
         return;
     }
-    due_ns = lock_machine_next_deadline(shard->machine);
+    due_ns = shard->due_ns;
     if (due_ns == UINT64_MAX)
         return;
     due = due_ns <= raft_shard_time(shard->raft, now_ns) &&

@@ -244,6 +244,7 @@ static void installed(struct shard *shard, uint64_t now_ns)
     shard->state = SHARD_RUNNING;
     shard->applied = shard->install_base.index;
     shard->applied_stamp_ns = shard->install_base.stamp_ns;
+    shard->due_ns = lock_machine_next_deadline(shard->machine);
     shard->configuration = shard->install_configuration;
     shard->limits_set = true;
     shard->saved_index = shard->install_base.index;

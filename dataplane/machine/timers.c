@@ -43,6 +43,7 @@ void timers_clear(struct timers *timers, uint64_t tick)
     memset(timers->near_words, 0, sizeof(timers->near_words));
     for (int level = BLOCKS; level <= SPANS; level++) {
         memset(timers->far[level].bits, 0, sizeof(timers->far[level].bits));
+        timers->far[level].words = 0;
         memset(timers->far[level].counts, 0, sizeof(timers->far[level].counts));
     }
     timers->armed = 0;
@@ -106,7 +107,11 @@ static void slot_emptied(struct timers *timers, uint32_t head)
     }
     number -= NEAR_HEADS;
     struct timers_far *far = &timers->far[number / FAR_HEADS];
-    bit_clear(far->bits, number % FAR_HEADS / 2);
+    uint32_t slot = number % FAR_HEADS / 2;
+    bit_clear(far->bits, slot);
+    if (far->bits[slot / 64] == 0) {
+        far->words &= ~(UINT32_C(1) << (slot / 64));
+    }
 }
 
 static void list_unlink(struct timers *timers, uint32_t id)
@@ -139,8 +144,10 @@ static void place_far(struct timers *timers, int level, uint32_t id, uint64_t sl
 {
     struct timers_far *far = &timers->far[level];
     list_append(timers, far_head(far, slot) + age, id);
-    bit_set(far->bits, (uint32_t)(slot % TIMERS_FAR_SLOTS));
-    far->counts[slot % TIMERS_FAR_SLOTS]++;
+    uint32_t at = (uint32_t)(slot % TIMERS_FAR_SLOTS);
+    bit_set(far->bits, at);
+    far->words |= UINT32_C(1) << (at / 64);
+    far->counts[at]++;
 }
 
 /* The last span that has a list of its own. */
@@ -352,16 +359,23 @@ static void jump(struct timers *timers, uint64_t tick)
 /* First slot above `opened`, up to `last`, that has timers. */
 static uint64_t far_first(const struct timers_far *far, uint64_t last)
 {
-    for (uint64_t slot = far->opened + 1; slot <= last;) {
-        uint32_t at = (uint32_t)(slot % TIMERS_FAR_SLOTS);
-        uint64_t word = far->bits[at / 64] >> (at % 64);
-        if (word != 0) {
-            slot += (uint32_t)__builtin_ctzll(word);
-            return slot <= last ? slot : TIMERS_NEVER;
+    static_assert(TIMERS_FAR_SLOTS == 32 * 64, "a level's words are bits of one word");
+    uint64_t slot = far->opened + 1;
+    uint32_t at = (uint32_t)(slot % TIMERS_FAR_SLOTS), word = at / 64;
+    uint64_t bits = far->bits[word] >> (at % 64);
+    if (bits == 0) {
+        /* The words behind this one, in a ring: this one's lower slots come last. */
+        uint32_t shift = (word + 1) % 32;
+        uint32_t later = far->words >> shift | far->words << (32 - shift) % 32;
+        if (later == 0) {
+            return TIMERS_NEVER;
         }
-        slot += 64 - at % 64;
+        uint32_t skipped = (uint32_t)__builtin_ctz(later);
+        slot += 64 - at % 64 + skipped * 64;
+        bits = far->bits[(word + 1 + skipped) % 32];
     }
-    return TIMERS_NEVER;
+    slot += (uint32_t)__builtin_ctzll(bits);
+    return slot <= last ? slot : TIMERS_NEVER;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -547,6 +561,12 @@ const char *timers_verify(const struct timers *timers)
     for (uint32_t word = 0; word < TIMERS_NEAR_SLOTS / 64; word++) {
         if (((timers->near_words[word / 64] >> (word % 64)) & 1) !=
             (timers->near_bits[word] != 0)) {
+            return "a timer word's bit is wrong";
+        }
+    }
+    for (uint32_t word = 0; word < 2 * TIMERS_FAR_SLOTS / 64; word++) {
+        const struct timers_far *far = &timers->far[word % 2];
+        if (((far->words >> (word / 2)) & 1) != (far->bits[word / 2] != 0)) {
             return "a timer word's bit is wrong";
         }
     }

@@ -48,6 +48,7 @@ struct timers_far {
     uint32_t first_head;                  /* node number of slot 0's lists */
     uint64_t opened;                      /* highest slot number already opened for direct arming */
     uint64_t bits[TIMERS_FAR_SLOTS / 64]; /* slot has timers */
+    uint32_t words;                       /* which words of bits are not zero */
     uint32_t counts[TIMERS_FAR_SLOTS];    /* timers in the slot; an estimate, it only paces */
 };
 
