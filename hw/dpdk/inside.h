@@ -55,7 +55,8 @@ struct dpdk_queue {
     bool own;      /* the device has a queue pair for it: `number` */
     int interrupt; /* readable when something came, once enabled; -1 = there is none */
     uint16_t tx_count;
-    uint64_t now_ns;                   /* of the last poll: neighbours are a matter of seconds */
+    uint32_t polls;
+    uint64_t now_ns;                   /* of some late poll: neighbours are a matter of seconds */
     struct rte_mbuf *tx[TX_BURST_MAX]; /* to be sent by the next flush */
     struct poller *sleeper;            /* woken when another hands something over */
     /* By the number of the other; NULL = none. */

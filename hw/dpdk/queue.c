@@ -15,6 +15,8 @@
 #include "hw/clock.h"
 #include "hw/dpdk/inside.h"
 
+enum { POLLS_PER_CLOCK = 64 };
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length)
@@ -257,6 +259,9 @@ static bool take_burst(struct dpdk_queue *queue)
     bool several = queue->device->queues_count > 1, answered = false;
     uint16_t count =
         rte_eth_rx_burst(queue->device->port_id, queue->number, buffers, PORT_BURST_MAX);
+    if (count == 0)
+        return false;
+    queue->now_ns = clock_monotonic_ns();
     for (uint16_t i = 0; i < count; i++) {
         if (i + 1 < count)
             rte_prefetch0(rte_pktmbuf_mtod(buffers[i + 1], void *));
@@ -274,7 +279,8 @@ static bool take_burst(struct dpdk_queue *queue)
 void queue_poll(struct dpdk_queue *queue, struct port_counters *counters)
 {
     bool answered = false;
-    queue->now_ns = clock_monotonic_ns();
+    if (queue->polls++ % POLLS_PER_CLOCK == 0) /* neighbours grow old, too, when nothing comes */
+        queue->now_ns = clock_monotonic_ns();
     if (queue->own)
         answered = take_burst(queue);
     if (queue->device->queues_count > 1) {
