@@ -24,7 +24,7 @@ static uint32_t hash_key(const void *key, uint32_t bytes, uint32_t seed)
     return (uint32_t)wire_text_hash(key, 0, bytes);
 }
 
-/* Every key takes an entry of 40 bytes, a place in a ring, and its share of two tables of buckets. */
+/* Every key takes an entry of 40 bytes, a place in a ring, and a share of two tables of buckets. */
 static uint32_t memory_mib(uint32_t keys_max)
 {
     return 256 + keys_max / 8192;

@@ -417,6 +417,22 @@ static const char *walk_session(const struct lock_machine *machine, uint32_t slo
     return NULL;
 }
 
+/* A resource that is free and open must not have a live waiter at its head, unless dead ones were
+ * too many to be removed at once (then they still stand at the head). */
+static const char *verify_nobody_forgotten(const struct lock_machine *machine,
+                                           const struct queue_record *queue)
+{
+    if (queue->head == NONE || queue->closed_until != TICK_NEVER || !tokens_left(machine)) {
+        return NULL;
+    }
+    const struct resource_record *resource = resource_at(machine, queue->resource);
+    const struct waiter_record *head = waiter_at(machine, queue->head);
+    bool lets_in = head->lease != NONE ? holders_of(machine, resource) == 1
+                                       : holders_allow(machine, resource, head->mode);
+    REQUIRE(!lets_in || waiter_is_over(machine, head), "a waiter could be granted and was not");
+    return NULL;
+}
+
 static const char *walk_queue(const struct lock_machine *machine, uint32_t slot,
                               struct verify_sums *sums)
 {
@@ -441,7 +457,7 @@ static const char *walk_queue(const struct lock_machine *machine, uint32_t slot,
     sums->queued += waiters;
     sums->extras += record->extra != NONE;
     sums->timers += record->closed_until != TICK_NEVER;
-    return NULL;
+    return verify_nobody_forgotten(machine, record);
 }
 
 const char *verify_lists(const struct lock_machine *machine, enum slab_number number, uint32_t slot,
@@ -559,28 +575,6 @@ static const char *for_each_record(const struct lock_machine *machine, record_ch
     return NULL;
 }
 
-/* A resource that is free and open must not have a live waiter at its head, unless dead ones were
- * too many to be removed at once (then they still stand at the head). */
-static const char *verify_nobody_forgotten(const struct lock_machine *machine,
-                                           enum slab_number number, uint32_t slot,
-                                           struct verify_sums *sums)
-{
-    (void)sums;
-    if (number != SLAB_QUEUES || !tokens_left(machine)) {
-        return NULL;
-    }
-    const struct queue_record *queue = queue_at(machine, slot);
-    const struct resource_record *resource = resource_at(machine, queue->resource);
-    if (queue->head == NONE || queue->closed_until != TICK_NEVER) {
-        return NULL;
-    }
-    const struct waiter_record *head = waiter_at(machine, queue->head);
-    bool lets_in = head->lease != NONE ? holders_of(machine, resource) == 1
-                                       : holders_allow(machine, resource, head->mode);
-    REQUIRE(!lets_in || waiter_is_over(machine, head), "a waiter could be granted and was not");
-    return NULL;
-}
-
 const char *lock_machine_verify(const struct lock_machine *machine)
 {
     struct verify_sums sums = {0};
@@ -590,9 +584,6 @@ const char *lock_machine_verify(const struct lock_machine *machine)
     }
     if (wrong == NULL) {
         wrong = verify_totals(machine, &sums);
-    }
-    if (wrong == NULL) {
-        wrong = for_each_record(machine, verify_nobody_forgotten, &sums);
     }
     if (wrong == NULL) {
         wrong = index_verify(&machine->names);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/machine/machine.h"
 #include "tests/unit/machine_steps.h"
 
 /* A state with something of everything. */
@@ -70,6 +71,34 @@ Test(lock_machine_snapshot, every_cut_and_every_flipped_byte_is_noticed)
     cr_assert_eq(lock_machine_digest(target.machine), lock_machine_digest(rig.machine));
     cr_assert_null(lock_machine_verify(target.machine));
     free(longer);
+    free(bytes);
+    rig_free(&target);
+    stop();
+}
+
+/* Sound in every link and sum, and yet no machine ever stood so: it would leave the waiter waiting
+ * for a lock that it may have. */
+Test(lock_machine_snapshot, a_snapshot_in_which_a_waiter_was_forgotten_is_refused)
+{
+    size_t length;
+    start();
+    uint64_t holder = rig_session(&rig, 60000);
+    uint64_t other = rig_session(&rig, 60000);
+    (void)rig_acquire(&rig, holder, 1, WIRE_SHARED, "shared", 9000);
+    (void)rig_acquire(&rig, other, 1, WIRE_EXCLUSIVE, "shared", 9000);
+    cr_assert_eq(rig_apply(&rig), 0);
+    cr_assert_eq(counts().waiters, 1);
+    struct machine_rig target;
+    struct lock_limits limits = rig_limits();
+    rig_init(&target, &limits, false);
+    uint8_t *bytes = rig_snapshot(rig.machine, &length);
+    cr_assert_eq(rig_feed(target.machine, bytes, length, 8192), 0);
+    free(bytes);
+    struct waiter_record *waiters = (void *)rig.machine->slabs[SLAB_WAITERS].records;
+    waiters[0].mode = WIRE_SHARED;
+    bytes = rig_snapshot(rig.machine, &length);
+    waiters[0].mode = WIRE_EXCLUSIVE;
+    cr_assert_eq(rig_feed(target.machine, bytes, length, 8192), -EBADMSG);
     free(bytes);
     rig_free(&target);
     stop();
