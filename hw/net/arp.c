@@ -64,7 +64,7 @@ bool arp_is_answer(const uint8_t *arp, uint32_t length)
 uint32_t arp_question(const struct net *net, const struct net_neighbour *neighbour, uint8_t *frame)
 {
     uint8_t *arp = frame + NET_ETHERNET_BYTES;
-    bool known = neighbour->state == NET_NEIGHBOUR_CONFIRMED;
+    bool known = neighbour_is_asked_alone(neighbour);
     frame_begin(net, frame, known ? neighbour->mac : mac_of_all, ETHERTYPE_ARP);
     memset(arp, 0, ARP_BYTES);
     memcpy(arp, kind, sizeof(kind));

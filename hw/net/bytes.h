@@ -136,9 +136,11 @@ uint32_t discovery_question(const struct net *net, const struct net_neighbour *n
 
 /* What a host said of itself unasked. */
 void neighbour_seen(struct net *net, const uint8_t ip[16], const uint8_t mac[6], uint64_t now_ns);
-/* What it answered. False: nobody asked. */
+/* What it answered. False: nobody asked, or another than the only one that was asked. */
 bool neighbour_answered(struct net *net, const uint8_t ip[16], const uint8_t mac[6],
                         uint64_t now_ns);
+/* Whether the next question goes to the address that answered before, not to all. */
+bool neighbour_is_asked_alone(const struct net_neighbour *neighbour);
 /* To send to; NULL = not known, asked for. */
 const uint8_t *neighbour_mac(struct net *net, const uint8_t ip[16], uint64_t now_ns);
 

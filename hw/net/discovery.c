@@ -142,7 +142,7 @@ uint32_t discovery_question(const struct net *net, const struct net_neighbour *n
     memcpy(group, solicited_node, sizeof(solicited_node));
     memcpy(group + 13, neighbour->ip + 13, 3);
     memcpy(mac + 3, neighbour->ip + 13, 3);
-    bool known = neighbour->state == NET_NEIGHBOUR_CONFIRMED;
+    bool known = neighbour_is_asked_alone(neighbour);
     memset(message, 0, OPTIONS);
     message[0] = ICMPV6_SOLICITATION;
     memcpy(message + TARGET, neighbour->ip, 16);

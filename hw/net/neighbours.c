@@ -75,33 +75,6 @@ static void become(struct net_neighbour *neighbour, enum net_neighbour_state sta
     memcpy(neighbour->mac, mac, 6);
 }
 
-void neighbour_seen(struct net *net, const uint8_t ip[16], const uint8_t mac[6], uint64_t now_ns)
-{
-    struct net_neighbour *neighbour = find(net, ip);
-    if (neighbour == NULL) {
-        neighbour = make(net, ip, true, now_ns);
-    } else if (is_confirmed(neighbour, now_ns)) {
-        return;
-    }
-    if (neighbour != NULL) {
-        become(neighbour, NET_NEIGHBOUR_SEEN, mac, now_ns);
-    }
-}
-
-bool neighbour_answered(struct net *net, const uint8_t ip[16], const uint8_t mac[6],
-                        uint64_t now_ns)
-{
-    struct net_neighbour *neighbour = find(net, ip);
-    if (neighbour == NULL || neighbour->asked == 0) {
-        return false;
-    }
-    become(neighbour, NET_NEIGHBOUR_CONFIRMED, mac, now_ns);
-    neighbour->asked = 0;
-    return true;
-}
-
-/* ---- questions ------------------------------------------------------------------------------- */
-
 static void ask(struct net *net, struct net_neighbour *neighbour, uint64_t now_ns)
 {
     uint64_t pause_ms = NET_ASK_MS;
@@ -122,6 +95,45 @@ static void ask(struct net *net, struct net_neighbour *neighbour, uint64_t now_n
     }
 }
 
+void neighbour_seen(struct net *net, const uint8_t ip[16], const uint8_t mac[6], uint64_t now_ns)
+{
+    struct net_neighbour *neighbour = find(net, ip);
+    if (neighbour == NULL) {
+        neighbour = make(net, ip, true, now_ns);
+    } else if (is_confirmed(neighbour, now_ns)) {
+        bool other = memcmp(neighbour->mac, mac, 6) != 0;
+        if (other && now_ns - neighbour->asked_ns >= NET_DOUBT_MS * ms_ns) {
+            ask(net, neighbour, now_ns); /* it may have moved: a process that started anew */
+        }
+        return;
+    }
+    if (neighbour != NULL) {
+        become(neighbour, NET_NEIGHBOUR_SEEN, mac, now_ns);
+    }
+}
+
+bool neighbour_is_asked_alone(const struct net_neighbour *neighbour)
+{
+    return neighbour->state == NET_NEIGHBOUR_CONFIRMED && neighbour->asked <= 1;
+}
+
+bool neighbour_answered(struct net *net, const uint8_t ip[16], const uint8_t mac[6],
+                        uint64_t now_ns)
+{
+    struct net_neighbour *neighbour = find(net, ip);
+    if (neighbour == NULL || neighbour->asked == 0) {
+        return false;
+    }
+    if (neighbour_is_asked_alone(neighbour) && memcmp(neighbour->mac, mac, 6) != 0) {
+        return false; /* nobody else can have heard the question */
+    }
+    become(neighbour, NET_NEIGHBOUR_CONFIRMED, mac, now_ns);
+    neighbour->asked = 0;
+    return true;
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
 const uint8_t *neighbour_mac(struct net *net, const uint8_t ip[16], uint64_t now_ns)
 {
     struct net_neighbour *neighbour = find(net, ip);
@@ -134,7 +146,7 @@ const uint8_t *neighbour_mac(struct net *net, const uint8_t ip[16], uint64_t now
     if (!usable) {
         neighbour->state = NET_NEIGHBOUR_ASKED;
     }
-    if (neighbour->state != NET_NEIGHBOUR_CONFIRMED ||
+    if (neighbour->state != NET_NEIGHBOUR_CONFIRMED || neighbour->asked > 0 ||
         now_ns - neighbour->known_ns >= NET_FRESH_MS * ms_ns) {
         ask(net, neighbour, now_ns);
     }

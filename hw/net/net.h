@@ -43,6 +43,7 @@ enum {
     NET_USABLE_MS = 60000, /* then it is forgotten */
     NET_ASK_MS = 200,      /* between the first two questions to a host; doubles up to the next */
     NET_ASK_MS_MAX = 3200,
+    NET_DOUBT_MS = 1000, /* between questions to one whose IP address another uses, too */
 };
 
 struct net_options {

@@ -458,6 +458,49 @@ Test(net, what_was_answered_is_not_replaced_by_what_is_claimed)
     free(c);
 }
 
+/* A client that starts anew on a virtual device comes back with another hardware address. Whoever
+ * answered is asked first, and alone: only its silence lets another take its place. */
+Test(net, a_host_that_moved_is_found_again)
+{
+    struct host *a = host_new(1), *b = host_new(2), *moved = host_new(2);
+    struct port_address to = address_of("10.1.1.2:9"), back = address_of("10.1.1.1:9");
+    now_ms = 1;
+    introduce(a, b, &to);
+    introduce(moved, a, &back);
+    moved->net.options.mac[5] = 22;
+    now_ms += NET_DOUBT_MS;
+    for (uint32_t i = 0; i < 100; i++) { /* b is still there */
+        cr_assert(say(moved, 1, &back));
+        cr_assert_eq(hear(a, &moved->sent), NET_DATAGRAM);
+        struct frame asked = question_of(a);
+        cr_assert_eq(asked.length > 0, i == 0, "asked once, however often");
+        if (i == 0) {
+            struct frame forged = claim(2, "10.1.1.2", 22);
+            lost(a, &forged, NET_LOSS_ARP);
+            cr_assert_eq(asked.bytes[5], 2);
+            cr_assert_eq(hear(b, &asked), NET_ANSWER);
+            cr_assert_eq(hear(a, &asked), NET_NOTHING);
+        }
+        cr_assert(say(a, 1, &to));
+        cr_assert_eq(a->sent.bytes[5], 2, "the traffic was turned away");
+    }
+    now_ms += NET_DOUBT_MS;
+    cr_assert(say(moved, 1, &back)); /* b is no more */
+    cr_assert_eq(hear(a, &moved->sent), NET_DATAGRAM);
+    cr_assert_eq(question_of(a).bytes[5], 2);
+    now_ms += NET_ASK_MS;
+    cr_assert(say(a, 1, &to));
+    struct frame asked = question_of(a);
+    cr_assert_eq(asked.bytes[0], 0xff, "now all are asked");
+    cr_assert_eq(hear(moved, &asked), NET_ANSWER);
+    cr_assert_eq(hear(a, &asked), NET_NOTHING);
+    cr_assert(say(a, 1, &to));
+    cr_assert_eq(a->sent.bytes[5], 22);
+    free(a);
+    free(b);
+    free(moved);
+}
+
 Test(net, neighbours_are_asked_again_and_forgotten)
 {
     struct host *a = host_new(1), *b = host_new(2);
