@@ -113,8 +113,10 @@ int poller_add_port(struct poller *poller, struct port *port)
         return -ENOSPC;
     poller->ports[poller->ports_count++] = port;
     port_wakes(port, poller);
-    if (descriptor >= 0)
-        return poller_add(poller, descriptor);
+    if (descriptor >= 0) {
+        int result = poller_add(poller, descriptor);
+        return result == -EEXIST ? 0 : result; /* two ports of one queue have the same */
+    }
     poller->naps |= descriptor == PORT_LOOK_AGAIN;
     return 0;
 }

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "hw/clock.h"
+#include "hw/poller.h"
 #include "hw/port.h"
 #include "hw/port_socket.h"
 
@@ -258,6 +260,24 @@ Test(port, a_bad_destination_costs_only_its_own_run)
     cr_assert_eq(port_counters(a)->tx_errors, 3);
     port_close(a);
     port_close(b);
+}
+
+/* As the ports for clients and for peers do, which one queue of a network card serves. */
+Test(port, several_ports_of_a_poller_may_share_a_descriptor)
+{
+    struct poller *poller;
+    struct port *port = open_port("127.0.0.1:0");
+    struct port_address to;
+    port_local_address(port, &to);
+    cr_assert_eq(poller_open(POLLER_ADAPTIVE, 0, &poller), 0);
+    cr_assert_eq(poller_add_port(poller, port), 0);
+    cr_assert_eq(poller_add_port(poller, port), 0);
+    send_pattern(port, 1, 8, &to);
+    port_tx_flush(port);
+    uint64_t deadline_ns = clock_monotonic_ns() + UINT64_C(100000000000);
+    cr_assert_lt(poller_rest(poller, false, deadline_ns), deadline_ns, "it woke nobody");
+    poller_close(poller);
+    port_close(port);
 }
 
 Test(port, address_in_use)
