@@ -3,7 +3,9 @@
 """In a guest: belayd drives a PCI network card that is bound to a user-space driver; its clients
 are processes behind the guest's other card, which the kernel drives.
 
-    bound_inside.py PCI-ADDRESS DRIVER
+    bound_inside.py PCI-ADDRESS DRIVER SLEEPING
+
+SLEEPING: what belayd's journal is to say that workers do who have nothing to do.
 """
 import os
 import re
@@ -20,7 +22,7 @@ from check import equal, run, wait_until  # noqa: E402 (found beneath the path a
 
 BELAYD = os.path.join(SOURCE, "build", "release", "mgmt", "belayd")
 BELAY = os.path.join(SOURCE, "build", "release", "client", "cli", "belay")
-PCI, DRIVER = sys.argv[1:3]
+PCI, DRIVER, SLEEPING = sys.argv[1:4]
 del sys.argv[1:]  # the rest would name tests
 
 # Emulation: everything takes some fifty times as long as on the machine itself.
@@ -108,6 +110,8 @@ def test_a_bound_card_serves_locks():
         print(f"{PCI}, {DRIVER}: serves {time.monotonic() - started:.1f} s after its start")
         exercise()
         equal(node.stop(), 0, "belayd's exit code after SIGTERM")
+        said = re.search(r"sleeping=(\w+)", node.journal())
+        equal(said and said[1], SLEEPING, "what ends a worker's sleep")
     except BaseException:
         print(node.journal())
         node.process.kill()

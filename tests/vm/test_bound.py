@@ -23,13 +23,13 @@ VIRTIO = "virtio-net-pci,disable-legacy=on,iommu_platform=on,ats=on"
 
 CASES = {
     "virtio-vfio": {
-        "arguments": [SLOT, "vfio-pci"], "modules": ["vfio-pci", "virtio_net"],
+        "arguments": [SLOT, "vfio-pci", "until_interrupt"], "modules": ["vfio-pci", "virtio_net"],
         "devices": IOMMU + card(VIRTIO), "kernel_options": ["intel_iommu=on"]},
     "e1000e-vfio": {
-        "arguments": [SLOT, "vfio-pci"], "modules": ["vfio-pci", "virtio_net"],
+        "arguments": [SLOT, "vfio-pci", "until_interrupt"], "modules": ["vfio-pci", "virtio_net"],
         "devices": IOMMU + card("e1000e"), "kernel_options": ["intel_iommu=on"]},
     "e1000e-uio": {
-        "arguments": [SLOT, "uio_pci_generic"], "modules": ["uio_pci_generic", "virtio_net"],
+        "arguments": [SLOT, "uio_pci_generic", "at_most_500us"], "modules": ["uio_pci_generic", "virtio_net"],
         "devices": card("e1000e")},
 }
 
