@@ -29,8 +29,8 @@ CASES = {
         "arguments": [SLOT, "vfio-pci", "until_interrupt"], "modules": ["vfio-pci", "virtio_net"],
         "devices": IOMMU + card("e1000e"), "kernel_options": ["intel_iommu=on"]},
     "e1000e-uio": {
-        "arguments": [SLOT, "uio_pci_generic", "at_most_500us"], "modules": ["uio_pci_generic", "virtio_net"],
-        "devices": card("e1000e")},
+        "arguments": [SLOT, "uio_pci_generic", "at_most_500us"],
+        "modules": ["uio_pci_generic", "virtio_net"], "devices": card("e1000e")},
 }
 
 
