@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that drive a network device of their own without the kernel: net_af_packet on one end of a
+veth pair, a bridge behind the other ends. Clients are ordinary processes on the bridge."""
+import os
+import re
+import socket
+import subprocess
+
+import frames
+from check import equal, expect, run
+from harness import Cluster, UNREACHABLE
+from netns import call, network_of, unshared
+
+NODES = 3
+BRIDGE = "10.78.0.254"
+
+
+def wire_up():
+    """Host n gets a device d<n> whose other end is v<n>, at the bridge, with the test itself.
+    Management goes by the routed network beside it."""
+    network = network_of(NODES)
+    if "br0" not in call("ip", "link"):
+        call("ip", "link", "add", "br0", "type", "bridge")
+        call("ip", "addr", "add", BRIDGE + "/24", "dev", "br0")
+        call("ip", "link", "set", "br0", "up")
+        for host in range(1, NODES + 1):
+            call("ip", "link", "add", f"v{host}", "type", "veth", "peer", "name", f"d{host}",
+                 "netns", f"h{host}")
+            call("ip", "-n", f"h{host}", "link", "set", f"d{host}", "up")
+            call("ip", "link", "set", f"v{host}", "master", "br0", "up")
+            # A real wire completes checksums; between veth ends nobody does.
+            call("ethtool", "-K", f"v{host}", "tx", "off")
+        call("ethtool", "-K", "br0", "tx", "off")
+    return network
+
+
+class Cards(Cluster):
+    """Each node has the address 10.78.0.n, which no kernel has."""
+
+    def __init__(self, network, nodes, **more):
+        super().__init__(nodes, hosts={node: f"10.78.0.{node}" for node in range(1, nodes + 1)},
+                         **more)
+        self.network = network
+        for node in self:
+            node.prefix = network.prefix(node.number)
+
+    def config_text(self, number, workers, data):
+        lines = []
+        for line in super().config_text(number, workers, data).splitlines():
+            lines.append(line)
+            peer = re.match(r'    peer: "10\.78\.0\.(\d+):(\d+)"', line)
+            if peer:
+                lines.append('    management: "%s:%s"'
+                             % (self.network.address(int(peer[1])), peer[2]))
+        lines += ["dpdk:", f'  device: "net_af_packet0,iface=d{number}"',
+                  f"  address: 10.78.0.{number}/24", "  hugepages: false"]
+        return "\n".join(lines) + "\n"
+
+
+def lock_everywhere(cluster):
+    """A lock in every shard, so that every worker is asked, by whatever queue it comes."""
+    names, number = {}, 0
+    while len(names) < cluster.shards:
+        names.setdefault(cluster.shard_of(f"lock-{number}"), f"lock-{number}")
+        number += 1
+    for name in names.values():
+        cluster.belay("lock", name, "--", "true").ok()
+
+
+def counted(words, pattern):
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    found = re.search(pattern, done.stdout)
+    expect(found, f"{' '.join(words)}: {done.stdout}{done.stderr}")
+    return int(found[1])
+
+
+def test_one_node():
+    cluster = Cards(wire_up(), 1, workers=2)
+    cluster.start(30)
+    lock_everywhere(cluster)
+    equal(counted(["/bin/busybox", "ping", "-c", "3", "10.78.0.1"], r"(\d+) packets received"), 3,
+          "echo requests answered")
+    equal(counted(["/bin/busybox", "arping", "-c", "3", "-I", "br0", "10.78.0.1"],
+                  r"Received (\d+) resp"), 3, "ARP requests answered")
+    call("ip", "link", "set", "v1", "down")
+    cluster.belay("lock", "unheard", "--timeout", "1s", "--", "true").fails(UNREACHABLE)
+    call("ip", "link", "set", "v1", "up")
+    lock_everywhere(cluster)
+    cluster[1].stop()
+
+
+def test_three_nodes_replicate():
+    cluster = Cards(wire_up(), NODES)
+    cluster.start(40, settled=True)
+    lock_everywhere(cluster)
+    leader = cluster.leader_of("job")
+    cluster.belay("acquire", "job", "--ttl", "60s").ok()
+    token = cluster.holders("job")[0]["token"]
+    leader.kill9()
+    expect(cluster.leader_of("job") is not leader, "another node leads")
+    equal(cluster.holders("job")[0]["token"], token, "the lock outlives the leader")
+    lock_everywhere(cluster)
+    leader.start()
+    cluster.wait_ready(30)
+    cluster.wait_equal(30)
+    for node in cluster:
+        node.stop()
+
+
+def mac_in(text):
+    found = re.search(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", text)
+    expect(found, f"no hardware address in {text!r}")
+    return bytes.fromhex(found[0].replace(":", ""))
+
+
+def hardware_address():
+    """That of node 1, as the kernel learned it."""
+    subprocess.run(["/bin/busybox", "ping", "-c", "1", "10.78.0.1"], capture_output=True,
+                   check=False, timeout=60)
+    return mac_in(call("ip", "neighbour", "show", "10.78.0.1"))
+
+
+def test_malformed_frames_change_nothing():
+    cluster = Cards(wire_up(), 1, workers=2)
+    cluster.start(30)
+    ends = frames.Ends(mac=mac_in(call("ip", "-brief", "link", "show", "br0")),
+                       to_mac=hardware_address(), ip=BRIDGE, to_ip="10.78.0.1", port=40000,
+                       to_port=cluster[1].client_address[1])
+    cluster.belay("acquire", "kept", "--ttl", "60s").ok()
+    token = cluster.holders("kept")[0]["token"]
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        raw.bind(("br0", 0))
+        sent = 0
+        for frame in frames.all_of(ends):
+            raw.send(frame)
+            sent += 1
+            if sent % 64 == 0:
+                cluster[1].check_alive()
+                cluster[1].status()  # and so as fast as they are looked at
+    print(f"{sent} malformed frames")
+    expect(sent > 3000, f"only {sent} frames")
+    lock_everywhere(cluster)
+    equal(cluster.holders("kept")[0]["token"], token, "what was held")
+    equal(counted(["/bin/busybox", "ping", "-c", "3", "10.78.0.1"], r"(\d+) packets received"), 3,
+          "echo requests answered afterwards")
+    cluster[1].stop()
+
+
+unshared(network=True)
+run(globals())
