@@ -114,13 +114,27 @@ def arp(ends):
         yield sound[:length]
 
 
+FROM_IPV6 = bytes.fromhex("fe80000000000000000000fffe000066")
+
+
+def to_ipv6(ends):
+    """The address that every host makes of its hardware address (RFC 4291, appendix A)."""
+    mac = ends.to_mac
+    return (bytes.fromhex("fe80000000000000") + bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" +
+            mac[3:])
+
+
 def ipv6(ends, next_header, payload, hops=255, claimed=None):
-    source = bytes.fromhex("fe80000000000000000000fffe000066")
-    target = bytes.fromhex("fe80000000000000") + bytes([ends.to_mac[0] ^ 2]) + ends.to_mac[1:3] + \
-        b"\xff\xfe" + ends.to_mac[3:]
     length = len(payload) if claimed is None else claimed
     return ethernet(ends, IPV6, struct.pack(">IHBB", 0x60000000, length, next_header, hops) +
-                    source + target + payload)
+                    FROM_IPV6 + to_ipv6(ends) + payload)
+
+
+def icmpv6(ends, message):
+    """With a sound checksum."""
+    pseudo = FROM_IPV6 + to_ipv6(ends) + struct.pack(">II", len(message), 58)
+    total = checksum(pseudo + message)
+    return ipv6(ends, 58, message[:2] + struct.pack(">H", total) + message[4:])
 
 
 def ipv6_headers(ends):
@@ -134,6 +148,8 @@ def ipv6_headers(ends):
         message = bytes([kind, 0, 0, 0]) + bytes(20) + b"\x01\0" + bytes(30)
         for length in range(0, len(message), 5):
             yield ipv6(ends, 58, message[:length])
+            if length >= 4:
+                yield icmpv6(ends, message[:length])
     for claimed in (0, 7, 9, 1280, 65535):
         yield ipv6(ends, UDP, bytes(8), claimed=claimed)
 
@@ -159,3 +175,23 @@ def all_of(ends):
     for kind in (header_fields, lengths, fragments, checksums, arp, ipv6_headers, noise):
         for frame in kind(ends):
             yield frame[:LONGEST].ljust(14, b"\0")
+
+
+def only_in_files(ends):
+    """What no socket sends: less than a header, and more than a buffer holds."""
+    sound = ipv4(ends, udp(ends, b"short"))
+    for length in range(14):
+        yield sound[:length]
+    for length in (1515, 1600, 2048, 2176, 2177, 4000, 9000):
+        yield sound.ljust(length, b"\0")
+
+
+def write_pcap(path, frames):
+    """In the classic format, microseconds, Ethernet. How many were written."""
+    count = 0
+    with open(path, "wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1))
+        for frame in frames:
+            file.write(struct.pack("<IIII", 0, count, len(frame), len(frame)) + frame)
+            count += 1
+    return count

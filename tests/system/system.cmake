@@ -15,7 +15,7 @@ function(belay_system_test name timeout_s)
   set_tests_properties(system.${name} PROPERTIES LABELS system RUN_SERIAL TRUE TIMEOUT ${timeout_s}
     ENVIRONMENT "BELAYD=$<TARGET_FILE:belayd>;BELAY=$<TARGET_FILE:belay>;\
 BELAY_LOAD=$<TARGET_FILE:system_load>;BELAY_MASS=$<TARGET_FILE:system_mass>;\
-BELAY_HISTORY=$<TARGET_FILE:system_history>;\
+BELAY_HISTORY=$<TARGET_FILE:system_history>;BELAY_REPLAY=$<TARGET_FILE:system_replay>;\
 BELAY_LINCHECK=$<TARGET_FILE:belay-lincheck>${capacity}")
 endfunction()
 
@@ -24,6 +24,8 @@ if(TARGET belayd AND TARGET belay)
   target_link_libraries(system_load PRIVATE belay_client belay_flags Threads::Threads)
   add_executable(system_history ${PROJECT_SOURCE_DIR}/tests/system/history.c)
   target_link_libraries(system_history PRIVATE belay_client belay_flags Threads::Threads)
+  add_executable(system_replay ${PROJECT_SOURCE_DIR}/tests/system/replay.c)
+  target_link_libraries(system_replay PRIVATE belay_dpdk belay_flags)
   add_executable(system_mass ${PROJECT_SOURCE_DIR}/tests/system/mass.c)
   target_link_libraries(system_mass PRIVATE belay_wire belay_flags)
 
