@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "hw/clock.h"
@@ -192,7 +193,13 @@ static void *worker_main(void *context)
 
 int worker_start(struct worker *worker)
 {
-    return -pthread_create(&worker->thread, NULL, worker_main, worker);
+    char name[16]; /* all that the kernel takes */
+    int result = -pthread_create(&worker->thread, NULL, worker_main, worker);
+
+    (void)snprintf(name, sizeof name, "belay-worker-%u", (unsigned)(worker->index % 100));
+    if (result == 0)
+        (void)pthread_setname_np(worker->thread, name);
+    return result;
 }
 
 void worker_request_stop(struct worker *worker)

@@ -240,7 +240,9 @@ static int make_worker(struct node *node, uint16_t index)
     int result;
 
     worker_init(&sizes, index, options, &node->board);
-    result = arena_create(arena, arena_bytes(options, &sizes), options->hugepages, false);
+    /* A worker that owns its core shall not stop for a page that it touches for the first time. */
+    bool prefault = options->polling == POLLER_BUSY;
+    result = arena_create(arena, arena_bytes(options, &sizes), options->hugepages, prefault);
     if (result < 0)
         return fail(node, result, "cannot map %zu bytes for worker %u: %s",
                     arena_bytes(options, &sizes), index, strerror(-result));

@@ -21,7 +21,7 @@
 #define MILLISECOND_NS UINT64_C(1000000)
 #define SECOND_NS      UINT64_C(1000000000)
 
-enum { EVENTS_MAX = 16 };
+enum { EVENTS_MAX = 16, LOOK_NS = 1000 * 1000 };
 
 const struct snapshots_tuning snapshots_tuning_default = {
     .fetch_give_up_ns = 5 * SECOND_NS,
@@ -226,6 +226,9 @@ static void *run(void *argument)
     while (!atomic_load_explicit(&snapshots->stop, memory_order_acquire)) {
         snapshots->wake_at_ns = UINT64_MAX;
         bool worked = turn(snapshots);
+        uint64_t look_at_ns = snapshots->now_ns + LOOK_NS;
+        if (snapshots->looks && look_at_ns < snapshots->wake_at_ns)
+            snapshots->wake_at_ns = look_at_ns;
         snapshots->now_ns = poller_rest(snapshots->poller, worked, snapshots->wake_at_ns);
     }
     return NULL;
@@ -296,6 +299,7 @@ int snapshots_start_tuned(const struct node_options *options, uint64_t cluster_i
     started->tuning = tuning;
     started->node = options->node;
     started->members_count = options->members_count;
+    started->looks = options->polling == POLLER_BUSY;
     memcpy(started->members, options->members, sizeof started->members);
     memcpy(started->cluster_key, options->cluster_key, sizeof started->cluster_key);
     started->cluster_id = cluster_id;
@@ -328,7 +332,8 @@ int snapshots_start(const struct node_options *options, uint64_t cluster_id,
 
 void snapshots_wake(struct snapshots *snapshots)
 {
-    poller_wake(snapshots->poller);
+    if (!snapshots->looks)
+        poller_wake(snapshots->poller);
 }
 
 void snapshots_stop(struct snapshots *snapshots)

@@ -25,7 +25,8 @@ struct snapshots;
 int snapshots_start(const struct node_options *options, uint64_t cluster_id,
                     const struct snapshots_worker *workers, uint32_t workers_count,
                     struct snapshots **snapshots);
-/* Any thread: there is mail. Cheap. */
+/* Any thread: there is mail. No system call if workers poll busily: then the thread looks for mail
+ * every millisecond. */
 void snapshots_wake(struct snapshots *snapshots);
 void snapshots_stop(struct snapshots *snapshots);
 

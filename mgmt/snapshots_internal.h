@@ -155,6 +155,7 @@ struct snapshots {
     struct poller *poller;
     int epoll_fd;
     int listen_fd;
+    bool looks;          /* busy workers wake nobody, which is a system call: look by ourselves */
     uint64_t now_ns;     /* of this turn */
     uint64_t wake_at_ns; /* the least that this turn's parts asked for */
 

@@ -16,6 +16,8 @@ function(belay_system_test name timeout_s)
     ENVIRONMENT "BELAYD=$<TARGET_FILE:belayd>;BELAY=$<TARGET_FILE:belay>;\
 BELAY_LOAD=$<TARGET_FILE:system_load>;BELAY_MASS=$<TARGET_FILE:system_mass>;\
 BELAY_HISTORY=$<TARGET_FILE:system_history>;BELAY_REPLAY=$<TARGET_FILE:system_replay>;\
+BELAY_ASKER=$<TARGET_FILE:system_asker>;\
+BELAY_ALLOCATIONS_LIBRARY=$<TARGET_FILE:system_allocations>;\
 BELAY_LINCHECK=$<TARGET_FILE:belay-lincheck>${capacity}")
 endfunction()
 
@@ -26,6 +28,10 @@ if(TARGET belayd AND TARGET belay)
   target_link_libraries(system_history PRIVATE belay_client belay_flags Threads::Threads)
   add_executable(system_replay ${PROJECT_SOURCE_DIR}/tests/system/replay.c)
   target_link_libraries(system_replay PRIVATE belay_dpdk belay_flags)
+  add_executable(system_asker ${PROJECT_SOURCE_DIR}/tests/system/asker.c)
+  target_link_libraries(system_asker PRIVATE belay_core belay_dpdk belay_flags)
+  add_library(system_allocations MODULE ${PROJECT_SOURCE_DIR}/tests/system/allocations.c)
+  target_link_libraries(system_allocations PRIVATE ${CMAKE_DL_LIBS})
   add_executable(system_mass ${PROJECT_SOURCE_DIR}/tests/system/mass.c)
   target_link_libraries(system_mass PRIVATE belay_wire belay_flags)
 
@@ -51,4 +57,5 @@ if(TARGET belayd AND TARGET belay)
   endif()
   belay_system_test(chaos 180)
   belay_system_test(dpdk 120)
+  belay_system_test(bypass 120)
 endif()
