@@ -9,7 +9,8 @@
 
 /* Cores in this process' affinity mask. */
 uint32_t cores_available(void);
-/* Pins the calling thread. 0 or negative errno (-EINVAL: no such core in the mask). */
+/* Pins the calling thread, be the core within its mask or isolated. 0 or negative errno (-EINVAL:
+ * no such core, or not in this process' cpuset). */
 int cores_pin(uint32_t core);
 
 #endif

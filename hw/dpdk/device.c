@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "hw/dpdk/inside.h"
@@ -114,6 +117,38 @@ static bool is_bound_to_vfio(const char *device)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
+/* A process that was killed leaves its vhost socket, and DPDK takes any for one in use. */
+static bool make_way(const char *name, char *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat found;
+    const char *path = strstr(name, ",iface=");
+    if (strncmp(name, "net_vhost", strlen("net_vhost")) != 0 || path == NULL ||
+        strstr(name, ",client=1") != NULL)
+        return true;
+    path += strlen(",iface=");
+    size_t length = strcspn(path, ",");
+    if (length >= sizeof address.sun_path)
+        return fails(error, "%s: a socket's path has at most %zu bytes", name,
+                     sizeof address.sun_path - 1);
+    memcpy(address.sun_path, path, length);
+    if (lstat(address.sun_path, &found) != 0)
+        return true;
+    if (!S_ISSOCK(found.st_mode))
+        return fails(error, "%s is in the way of a socket", address.sun_path);
+    int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool refused = descriptor >= 0 &&
+                   connect(descriptor, (struct sockaddr *)&address, sizeof address) != 0 &&
+                   errno == ECONNREFUSED;
+    if (descriptor >= 0)
+        (void)close(descriptor);
+    if (!refused)
+        return fails(error, "another process listens on %s", address.sun_path);
+    return unlink(address.sun_path) == 0 ||
+           fails(error, "%s is left over and cannot be removed: %s", address.sun_path,
+                 strerror(errno));
+}
+
 static bool find_device(struct dpdk_device *device, const char *name, char *error)
 {
     char bare[NAME_BYTES];
@@ -122,6 +157,8 @@ static bool find_device(struct dpdk_device *device, const char *name, char *erro
         return fails(error, "'%s' is too long for a device's name", name);
     memcpy(bare, name, length);
     bare[length] = '\0';
+    if (!make_way(name, error))
+        return false;
     if (!is_pci(name)) {
         int result = rte_dev_probe(name);
         if (result < 0)

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -282,6 +284,16 @@ static int server(const char *path, int number)
     return 0;
 }
 
+/* As one that was killed leaves it: nobody listens any more. */
+static void leave_socket(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int left = socket(AF_UNIX, SOCK_STREAM, 0);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    CHECK(bind(left, (struct sockaddr *)&address, sizeof address) == 0, "%s", path);
+    (void)close(left);
+}
+
 /* DPDK is started once in a process: each shape has its own. */
 int main(int argc, char **argv)
 {
@@ -293,6 +305,7 @@ int main(int argc, char **argv)
         int status = 0;
         CHECK(mkdtemp(directory) != NULL, "%s", directory);
         (void)snprintf(path, sizeof path, "%s/vhost", directory);
+        leave_socket(path);
         pid_t child = fork();
         if (child == 0)
             exit(server(path, shape));
