@@ -22,6 +22,21 @@ void belay_client_options_init(belay_client_options *options)
     };
 }
 
+static belay_status check_polled(const belay_client_options *options)
+{
+    const belay_transport *transport = options->transport;
+
+    if (!options->polled && (transport != NULL || options->on_complete != NULL))
+        return fail(BELAY_BAD_REQUEST, "transport and on_complete are for polled clients");
+    if (transport == NULL)
+        return BELAY_OK;
+    if (transport->struct_bytes != sizeof(*transport))
+        return fail(BELAY_BAD_REQUEST, "transport.struct_bytes is not sizeof(belay_transport)");
+    if (transport->receive == NULL || transport->send == NULL || transport->flush == NULL)
+        return fail(BELAY_BAD_REQUEST, "transport: one of its functions is missing");
+    return BELAY_OK;
+}
+
 /* An older caller's shorter struct leaves later fields at their defaults. */
 static belay_status read_options(const belay_client_options *given, belay_client_options *options)
 {
@@ -45,7 +60,7 @@ static belay_status read_options(const belay_client_options *given, belay_client
     if (options->requests_max > 1 << 20 || options->locks_max > 1 << 24)
         return fail(BELAY_BAD_REQUEST, "requests_max is above %d or locks_max above %d", 1 << 20,
                     1 << 24);
-    return BELAY_OK;
+    return check_polled(options);
 }
 
 static belay_status core_options_of(const belay_client_options *options, struct core_options *core)
@@ -90,6 +105,9 @@ belay_status belay_client_open(const belay_client_options *given, belay_client *
         return fail(BELAY_NO_MEMORY, "no memory for a client");
     client->options = options;
     client->options.endpoints = NULL; /* the caller's string may go */
+    if (options.transport != NULL)
+        client->transport = *options.transport;
+    client->options.transport = NULL; /* likewise */
     for (uint32_t i = 0; i < core.endpoints_count; i++)
         client->ipv6 = client->ipv6 || !is_ipv4(&core.endpoints[i]);
     status = driver_start(client, &core);
@@ -128,13 +146,13 @@ static void end(belay_client *client, bool tell, uint64_t timeout_ms)
     client->mute = !tell;
     core_close(client->core, driver_now_ns(), 0);
     driver_unlock(client);
-    pthread_mutex_lock(&client->mutex);
+    driver_hold(client);
     int error = tell ? 0 : ETIMEDOUT;
     while (error == 0 && !core_client_is_closed(client->core, 0))
-        error = pthread_cond_timedwait(&client->changed, &client->mutex, &until);
+        error = driver_wait(client, &client->changed, &until);
     while (client->inside > 0)
-        pthread_cond_wait(&client->changed, &client->mutex);
-    pthread_mutex_unlock(&client->mutex);
+        driver_wait(client, &client->changed, NULL);
+    driver_let_go(client);
     driver_stop(client);
     free(client);
 }
@@ -162,7 +180,7 @@ size_t belay_client_take(belay_client *client, belay_completion *completions, si
 {
     size_t count = 0;
 
-    pthread_mutex_lock(&client->mutex);
+    driver_hold(client);
     while (count < max && client->done_head != NULL) {
         struct call *call = client->done_head;
         client->done_head = call->next;
@@ -177,14 +195,35 @@ size_t belay_client_take(belay_client *client, belay_completion *completions, si
             (void)fail_call(call);
         free(call);
     }
-    if (client->done_head == NULL) {
-        uint64_t ready;
+    if (client->done_head == NULL)
         client->done_tail = NULL;
+    if (client->done_head == NULL && client->ready >= 0) {
+        uint64_t ready;
         ssize_t got = read(client->ready, &ready, sizeof(ready));
         (void)got; /* non-blocking: it may be clear already */
     }
-    pthread_mutex_unlock(&client->mutex);
+    driver_let_go(client);
     return count;
+}
+
+/* What its callbacks start leaves now, not with the next turn. */
+belay_status belay_client_poll(belay_client *client, uint32_t *datagrams)
+{
+    belay_completion completion;
+
+    if (datagrams != NULL)
+        *datagrams = 0;
+    if (!client->options.polled)
+        return fail(BELAY_BAD_REQUEST, "the client has a thread of its own: it is not polled");
+    uint32_t count = driver_poll(client);
+    if (datagrams != NULL)
+        *datagrams = count;
+    if (client->options.on_complete == NULL || client->done_head == NULL)
+        return BELAY_OK;
+    while (belay_client_take(client, &completion, 1) > 0)
+        client->options.on_complete(client->options.context, &completion);
+    driver_send(client);
+    return BELAY_OK;
 }
 
 void belay_request_cancel(belay_request *request)

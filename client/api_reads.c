@@ -302,13 +302,13 @@ static belay_status run_round(struct status_round *round, const struct timespec 
         if (status != BELAY_OK || error != 0 || all_over(round))
             break;
         driver_unlock(client); /* sends */
-        pthread_mutex_lock(&client->mutex);
+        driver_hold(client);
         bool news = false;
         for (uint32_t i = 0; i < round->members_count; i++)
             news = news || (round->members[i].started && round->members[i].call.done &&
                             !round->members[i].over);
         if (!news)
-            error = pthread_cond_timedwait(&round->cond, &client->mutex, until);
+            error = driver_wait(client, &round->cond, until);
     }
     for (uint32_t i = 0; i < round->members_count; i++) {
         struct member_status *member = &round->members[i];

@@ -73,7 +73,9 @@ static void send_all(belay_client *client)
     uint32_t count = client->tx_count;
 
     client->tx_count = 0;
-    if (client->mute)
+    if (client->transport.flush != NULL)
+        client->transport.flush(client->transport.context);
+    if (client->mute || count == 0)
         return;
     memset(messages, 0, count * sizeof(messages[0]));
     for (uint32_t i = 0; i < count; i++) {
@@ -97,6 +99,12 @@ static void sink_send(void *context, const struct wire_address *to, const uint8_
 {
     belay_client *client = context;
 
+    if (client->transport.send != NULL) {
+        if (!client->mute)
+            client->transport.send(client->transport.context, (const belay_address *)to, bytes,
+                                   length);
+        return;
+    }
     if (client->tx_count == DRIVER_TX_MAX)
         send_all(client);
     struct driver_tx *tx = &client->tx[client->tx_count++];
@@ -158,6 +166,8 @@ static void finish(struct call *call)
     else
         client->done_head = call;
     client->done_tail = call;
+    if (client->options.polled)
+        return;
     uint64_t one = 1;
     ssize_t written = write(client->ready, &one, sizeof(one));
     (void)written; /* the counter cannot be full: it is cleared when the queue is emptied */
@@ -230,7 +240,7 @@ static void handle_collect(struct belay_lock *lock);
 static void run_callbacks(belay_client *client)
 {
     for (;;) {
-        pthread_mutex_lock(&client->mutex);
+        driver_hold(client);
         struct callback *callback = client->callbacks_head;
         if (callback != NULL) {
             client->callbacks_head = callback->next;
@@ -238,17 +248,17 @@ static void run_callbacks(belay_client *client)
                 client->callbacks_tail = NULL;
         }
         bool wanted = callback != NULL && callback->lock->uses > 0;
-        pthread_mutex_unlock(&client->mutex);
+        driver_let_go(client);
         if (callback == NULL)
             return;
         if (wanted && callback->kind == CALLBACK_LOST && client->options.on_lost != NULL)
             client->options.on_lost(client->options.context, callback->lock, callback->reason);
         if (wanted && callback->kind == CALLBACK_REVOKE && client->options.on_revoke != NULL)
             client->options.on_revoke(client->options.context, callback->lock);
-        pthread_mutex_lock(&client->mutex);
+        driver_hold(client);
         callback->lock->callbacks--;
         handle_collect(callback->lock);
-        pthread_mutex_unlock(&client->mutex);
+        driver_let_go(client);
         free(callback);
     }
 }
@@ -312,17 +322,47 @@ static void arm_timer(belay_client *client)
     timerfd_settime(client->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
+void driver_hold(belay_client *client)
+{
+    if (!client->options.polled)
+        pthread_mutex_lock(&client->mutex);
+}
+
+void driver_let_go(belay_client *client)
+{
+    if (!client->options.polled)
+        pthread_mutex_unlock(&client->mutex);
+}
+
 void driver_lock(belay_client *client)
 {
-    pthread_mutex_lock(&client->mutex);
+    driver_hold(client);
 }
 
 void driver_unlock(belay_client *client)
 {
+    if (client->options.polled)
+        return;
     core_flush(client->core);
     send_all(client);
     arm_timer(client);
-    pthread_mutex_unlock(&client->mutex);
+    driver_let_go(client);
+}
+
+int driver_wait(belay_client *client, pthread_cond_t *condition, const struct timespec *until)
+{
+    struct timespec now;
+
+    if (!client->options.polled)
+        return until == NULL ? pthread_cond_wait(condition, &client->mutex)
+                             : pthread_cond_timedwait(condition, &client->mutex, until);
+    (void)driver_poll(client);
+    if (until == NULL)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    bool late = now.tv_sec > until->tv_sec ||
+                (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec);
+    return late ? ETIMEDOUT : 0;
 }
 
 /* ---- blocking calls -------------------------------------------------------------------------- */
@@ -348,9 +388,9 @@ belay_status call_wait(struct call *call, belay_status started)
         call->status = started;
     if (started == BELAY_OK && !call->done) {
         driver_unlock(client);
-        pthread_mutex_lock(&client->mutex);
+        driver_hold(client);
         while (!call->done)
-            pthread_cond_wait(call->done_cond, &client->mutex);
+            driver_wait(client, call->done_cond, NULL);
     }
     client->inside--;
     if (client->stopping)
@@ -384,19 +424,25 @@ static int receive(belay_client *client, struct received *received)
     return recvmmsg(client->socket, received->messages, DRIVER_RX_MAX, MSG_DONTWAIT, NULL);
 }
 
+static void take_received(belay_client *client, const struct received *received, int i,
+                          uint64_t now_ns)
+{
+    struct wire_address from;
+
+    if (from_socket_address(&received->addresses[i], &from))
+        core_receive(client->core, now_ns, &from,
+                     client->rx + (size_t)i * (WIRE_DATAGRAM_BYTES_MAX + 8),
+                     received->messages[i].msg_len);
+}
+
 static void serve(belay_client *client, struct received *received)
 {
     int count = receive(client, received);
     uint64_t now_ns = driver_now_ns();
 
     driver_lock(client);
-    for (int i = 0; i < count; i++) {
-        struct wire_address from;
-        if (from_socket_address(&received->addresses[i], &from))
-            core_receive(client->core, now_ns, &from,
-                         client->rx + (size_t)i * (WIRE_DATAGRAM_BYTES_MAX + 8),
-                         received->messages[i].msg_len);
-    }
+    for (int i = 0; i < count; i++)
+        take_received(client, received, i, now_ns);
     if (now_ns >= client->armed_ns)
         client->armed_ns = UINT64_MAX; /* it has fired: arm_timer sets the next one */
     core_tick(client->core, now_ns);
@@ -406,6 +452,51 @@ static void serve(belay_client *client, struct received *received)
     driver_unlock(client);
     if (callbacks)
         run_callbacks(client);
+}
+
+static_assert(sizeof(belay_address) == sizeof(struct wire_address), "cast in both directions");
+static_assert(offsetof(belay_address, port) == offsetof(struct wire_address, port), "likewise");
+
+static uint32_t receive_by_transport(belay_client *client, uint64_t *now_ns)
+{
+    belay_packet packets[DRIVER_RX_MAX];
+    uint32_t count = client->transport.receive(client->transport.context, packets, DRIVER_RX_MAX);
+
+    *now_ns = driver_now_ns();
+    assert(count <= DRIVER_RX_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        core_receive(client->core, *now_ns, (const struct wire_address *)&packets[i].from,
+                     packets[i].bytes, packets[i].length);
+    return count;
+}
+
+static uint32_t receive_by_socket(belay_client *client, uint64_t *now_ns)
+{
+    int count = receive(client, client->received);
+
+    *now_ns = driver_now_ns();
+    for (int i = 0; i < count; i++)
+        take_received(client, client->received, i, *now_ns);
+    return count > 0 ? (uint32_t)count : 0;
+}
+
+void driver_send(belay_client *client)
+{
+    core_flush(client->core);
+    send_all(client);
+}
+
+uint32_t driver_poll(belay_client *client)
+{
+    uint64_t now_ns;
+    uint32_t count = client->transport.receive != NULL ? receive_by_transport(client, &now_ns)
+                                                       : receive_by_socket(client, &now_ns);
+
+    core_tick(client->core, now_ns);
+    driver_send(client);
+    if (client->callbacks_head != NULL)
+        run_callbacks(client);
+    return count;
 }
 
 static void drain(int descriptor)
@@ -466,9 +557,9 @@ static int watch(belay_client *client, int descriptor)
 
 static int open_descriptors(belay_client *client)
 {
-    int error = open_socket(client);
+    int error = client->transport.receive != NULL ? 0 : open_socket(client);
 
-    if (error < 0)
+    if (error < 0 || client->options.polled)
         return error;
     client->epoll = epoll_create1(EPOLL_CLOEXEC);
     client->timer = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
@@ -498,6 +589,7 @@ static void free_memory(belay_client *client)
         munmap(client->memory, client->memory_bytes);
     free(client->tx);
     free(client->rx);
+    free(client->received);
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);
 }
@@ -506,13 +598,16 @@ static bool get_memory(belay_client *client, const struct core_options *options)
 {
     client->tx = calloc(DRIVER_TX_MAX, sizeof(*client->tx));
     client->rx = aligned_alloc(64, DRIVER_RX_MAX * (WIRE_DATAGRAM_BYTES_MAX + 8));
+    if (client->options.polled)
+        client->received = malloc(sizeof(*client->received));
     client->memory_bytes = core_memory_bytes(options);
     /* Untouched pages cost nothing: the limits may be generous. */
     client->memory = mmap(NULL, client->memory_bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (client->memory == MAP_FAILED)
         client->memory = NULL;
-    return client->tx != NULL && client->rx != NULL && client->memory != NULL;
+    return client->tx != NULL && client->rx != NULL && client->memory != NULL &&
+           (!client->options.polled || client->received != NULL);
 }
 
 belay_status driver_start(belay_client *client, const struct core_options *options)
@@ -542,8 +637,10 @@ belay_status driver_start(belay_client *client, const struct core_options *optio
     int error = open_descriptors(client);
     if (error == 0) {
         client->core = core_init(client->memory, options, &sink, driver_now_ns());
-        arm_timer(client);
-        error = -pthread_create(&client->thread, NULL, client_thread, client);
+        if (!client->options.polled) {
+            arm_timer(client);
+            error = -pthread_create(&client->thread, NULL, client_thread, client);
+        }
     }
     if (error != 0) {
         close_descriptors(client);
@@ -558,9 +655,10 @@ void driver_stop(belay_client *client)
 {
     uint64_t one = 1;
 
-    while (write(client->wake, &one, sizeof(one)) < 0 && errno == EINTR)
+    while (!client->options.polled && write(client->wake, &one, sizeof(one)) < 0 && errno == EINTR)
         ;
-    pthread_join(client->thread, NULL);
+    if (!client->options.polled)
+        pthread_join(client->thread, NULL);
     while (client->callbacks_head != NULL) {
         struct callback *next = client->callbacks_head->next;
         free(client->callbacks_head);

@@ -6,6 +6,9 @@
  * calls the API runs the core itself and sends its own datagrams: no hand-over before the request
  * is on its way. The client's thread receives, keeps time, and calls back. Timers are armed in the
  * kernel (timerfd on CLOCK_BOOTTIME), so arming an earlier one wakes nobody.
+ *
+ * A polled client has neither thread nor mutex nor timer: its caller's thread is all of them, by
+ * turns (driver_poll), and its datagrams may travel by a transport of the caller's.
  */
 #ifndef BELAY_CLIENT_DRIVER_H
 #define BELAY_CLIENT_DRIVER_H
@@ -69,8 +72,12 @@ struct driver_tx {
     alignas(8) uint8_t bytes[WIRE_DATAGRAM_BYTES_MAX];
 };
 
+struct received;
+
 struct belay_client {
     belay_client_options options;
+    belay_transport transport; /* receive == NULL: the socket */
+    struct received *received; /* of a polled client on a socket */
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* closing: sessions closed, calls left */
     pthread_t thread;
@@ -101,7 +108,21 @@ belay_status driver_start(belay_client *client, const struct core_options *optio
 /* Stops the thread and frees everything but `client` itself. */
 void driver_stop(belay_client *client);
 
-/* Between lock and unlock the core may be used; unlock sends and arms the timer. */
+/* One turn; how many datagrams came. */
+uint32_t driver_poll(belay_client *client);
+/* What a polled client has to send leaves now. */
+void driver_send(belay_client *client);
+
+/* With the lock held: until `condition` may be true, or `until` (CLOCK_MONOTONIC; NULL = for ever).
+ * 0 or ETIMEDOUT. A polled client makes a turn instead. */
+int driver_wait(belay_client *client, pthread_cond_t *condition, const struct timespec *until);
+
+/* The mutex, where there is one: for looking and waiting, without sending. */
+void driver_hold(belay_client *client);
+void driver_let_go(belay_client *client);
+
+/* Between lock and unlock the core may be used; unlock sends and arms the timer. What a polled
+ * client has to send leaves with its next turn. */
 void driver_lock(belay_client *client);
 void driver_unlock(belay_client *client);
 

@@ -2,7 +2,8 @@
  *
  * libbelay: locks, leases and fencing tokens from a Belay cluster.
  *
- * A client is one connection to the cluster. It owns one thread for its datagrams; it opens
+ * A client is one connection to the cluster. It owns one thread for its datagrams, unless it is
+ * polled (belay_client_options.polled: then the caller's thread does everything); it opens
  * sessions as it needs them, keeps them alive, renews held locks at a third of their TTL, retries
  * under the same request id with backoff and jitter, and follows leaders. Every function may be
  * called from any thread unless it says otherwise. Blocking calls are asynchronous calls plus a
@@ -88,6 +89,42 @@ typedef void (*belay_lost_fn)(void *context, belay_lock *lock, belay_lost_reason
  * that does not move any more. May be called more than once for a lock. */
 typedef void (*belay_revoke_fn)(void *context, belay_lock *lock);
 
+/* An IP address and a UDP port. */
+typedef struct belay_address {
+    uint8_t ip[16]; /* IPv4 is stored IPv4-mapped, ::ffff:a.b.c.d (RFC 4291 2.5.5.2) */
+    uint16_t port;  /* host order */
+    uint8_t zero[6];
+} belay_address;
+
+typedef struct belay_packet {
+    const uint8_t *bytes; /* 8-byte aligned; the transport's, until its next receive() */
+    uint32_t length;      /* bytes; of one that was cut off, what it should have been */
+    belay_address from;
+} belay_packet;
+
+/* How a polled client's datagrams travel, if not by a kernel socket: belay/dpdk.h has one, and any
+ * other can be written. Datagrams may be lost, doubled and reordered; the client repeats. All three
+ * are called by the thread that uses the client, and by no other; none may block or call the
+ * library. */
+typedef struct belay_transport {
+    size_t struct_bytes; /* sizeof(belay_transport) */
+    void *context;       /* passed on */
+    /* Up to `max` (at most 64) datagrams that came; returns how many. */
+    uint32_t (*receive)(void *context, belay_packet *packets, uint32_t max);
+    /* A datagram of at most 1,400 bytes. `bytes` are the client's: copied before it returns. It may
+     * stay queued until flush(). */
+    void (*send)(void *context, const belay_address *to, const uint8_t *bytes, size_t length);
+    /* What is queued leaves now. */
+    void (*flush)(void *context);
+} belay_transport;
+
+/* An asynchronous request is finished; called in belay_client_poll() alone. *completion is valid
+ * during the call; its request is freed already, and the pointer only says which it was. May start
+ * further requests, which leave with this poll; must call neither blocking functions nor
+ * belay_client_poll(). */
+struct belay_completion;
+typedef void (*belay_complete_fn)(void *context, const struct belay_completion *completion);
+
 typedef struct belay_client_options {
     size_t struct_bytes;   /* sizeof(belay_client_options), for later growth */
     const char *endpoints; /* "host:port,host:port"; NULL = $BELAY_ENDPOINTS, else 127.0.0.1:7400 */
@@ -100,13 +137,21 @@ typedef struct belay_client_options {
     belay_lost_fn on_lost;
     belay_revoke_fn on_revoke;
     void *context;
-    uint8_t zero[32];
+    /* Polled clients only. NULL = a kernel socket. Copied; its context is the caller's and must
+     * outlive the client. */
+    const belay_transport *transport;
+    /* Polled clients only. NULL = completions are taken by belay_client_take(). */
+    belay_complete_fn on_complete;
+    /* No thread is made and no lock taken: see belay_client_poll(). */
+    bool polled;
+    uint8_t zero[15];
 } belay_client_options;
 
 /* Fills in the defaults. */
 BELAY_API void belay_client_options_init(belay_client_options *options);
 
-/* Starts the client's thread; does not wait for the cluster. *client is NULL on failure. */
+/* Starts the client's thread unless it is polled; does not wait for the cluster. *client is NULL on
+ * failure. BELAY_BAD_REQUEST: also a transport or on_complete without `polled`. */
 BELAY_API belay_status belay_client_open(const belay_client_options *options,
                                          belay_client **client);
 
@@ -116,6 +161,18 @@ BELAY_API void belay_client_close(belay_client *client, uint64_t timeout_ms);
 
 /* Ends without telling the servers: locks with a TTL of their own stay until it ends. */
 BELAY_API void belay_client_abandon(belay_client *client);
+
+/* One turn of a polled client: receives a burst, keeps time (retries, renewals, losses), sends what
+ * is due and what was asked for since, calls back. Never blocks. *datagrams (may be NULL) is how
+ * many came: 0 = nothing to do just now. BELAY_BAD_REQUEST: the client is not polled.
+ *
+ * A polled client belongs to one thread: every function that takes it or one of its locks is called
+ * by that thread (belay_lock_is_valid() and the other belay_lock_*() readers by any). Requests that
+ * were started leave with the next poll, several to a datagram. Blocking functions poll until they
+ * are done; on_lost and on_revoke are called there, too. Poll at least every millisecond: renewals,
+ * retries and on_lost are as late as the poll. A lock that was not renewed in time is lost by the
+ * clock, whether or not the client is polled. */
+BELAY_API belay_status belay_client_poll(belay_client *client, uint32_t *datagrams);
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
@@ -232,7 +289,8 @@ BELAY_API belay_status belay_release_start(belay_client *client, belay_lock *loc
  */
 BELAY_API void belay_request_cancel(belay_request *request);
 
-/* A descriptor that is readable while completions wait (poll, epoll). Owned by the client. */
+/* A descriptor that is readable while completions wait (poll, epoll). Owned by the client; a polled
+ * one has none: -1. */
 BELAY_API int belay_client_fd(belay_client *client);
 
 /* Takes up to `max` completions; does not block. Completions of blocking calls never show here.

@@ -13,6 +13,7 @@ belay_unit_test(test_fence belay_client_static)
 belay_unit_test(test_store belay_client_static)
 find_package(Threads REQUIRED)
 belay_plain_test(test_client_driver belay_client_static client_fake Threads::Threads)
+belay_plain_test(test_client_polled belay_client_static client_fake Threads::Threads)
 
 # Sanitizers' runtimes put symbols of their own into the library.
 if(NOT BELAY_SANITIZE)

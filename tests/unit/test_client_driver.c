@@ -427,6 +427,35 @@ static void test_bad_options(void)
     CHECK(strcmp(belay_status_name(BELAY_STATUS_COUNT), "unknown") == 0);
 }
 
+/* The same service, in another thread: here the client's socket is polled by ours. */
+static void test_polled_socket(void)
+{
+    struct server *server = server_start();
+    belay_client_options options;
+    belay_acquire_options wanted;
+    belay_client *client;
+    belay_completion completion;
+    belay_request *request;
+
+    belay_client_options_init(&options);
+    options.endpoints = server->endpoints;
+    options.polled = true;
+    CHECK(belay_client_open(&options, &client) == BELAY_OK);
+    belay_lock *lock = acquire(client, "polled", 10000);
+    CHECK(belay_lock_is_valid(lock) && leases(server) == 1);
+    belay_acquire_options_init(&wanted, "polled/too");
+    CHECK(belay_acquire_start(client, &wanted, &lock, &request) == BELAY_OK);
+    while (belay_client_take(client, &completion, 1) == 0) {
+        CHECK(belay_client_poll(client, NULL) == BELAY_OK);
+        (void)sched_yield();
+    }
+    CHECK(completion.status == BELAY_OK && completion.user == &lock && leases(server) == 2);
+    CHECK(belay_release(lock) == BELAY_OK);
+    belay_client_close(client, 2000);
+    CHECK(leases(server) == 0);
+    server_stop(server);
+}
+
 int main(void)
 {
     test_bad_options();
@@ -435,5 +464,6 @@ int main(void)
     test_asynchronous_calls();
     test_told_of_the_loss();
     test_close_under_a_waiter();
+    test_polled_socket();
     return 0;
 }
