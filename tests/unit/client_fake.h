@@ -109,6 +109,7 @@ struct fake {
     uint64_t term;
     uint16_t shards;
     uint16_t port_base;    /* node i is 127.0.0.(i+1), port base + i */
+    uint8_t host[4];       /* not zero: every node has this address instead */
     uint16_t worker_ports; /* shards' worker is on a port so far from the node's; 0 = on the same */
     uint64_t cluster_id;
     uint32_t window;

@@ -18,6 +18,8 @@ struct wire_address fake_address(const struct fake *f, uint8_t node)
     address.ip[10] = address.ip[11] = 0xff;
     address.ip[12] = 127;
     address.ip[15] = (uint8_t)(node + 1);
+    if (f->host[0] != 0)
+        memcpy(address.ip + 12, f->host, sizeof(f->host));
     return address;
 }
 

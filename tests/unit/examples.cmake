@@ -4,6 +4,8 @@ if(TARGET belay_client)
     add_executable(example_${example} ${PROJECT_SOURCE_DIR}/docs/examples/${example}.c)
     target_link_libraries(example_${example} PRIVATE belay_client belay_flags)
   endforeach()
+  add_executable(example_dpdk_client ${PROJECT_SOURCE_DIR}/docs/examples/dpdk_client.c)
+  target_link_libraries(example_dpdk_client PRIVATE belay_client_dpdk belay_client belay_flags)
   # Needs no cluster: it runs, too, in a fresh directory.
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/example_store)
   add_test(NAME example.clean COMMAND ${CMAKE_COMMAND} -E rm -rf example_store)
