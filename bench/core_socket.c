@@ -21,6 +21,7 @@ bool core_socket_open(struct core_socket *udp)
     int bytes = BUFFER_BYTES;
 
     udp->out_count = 0;
+    udp->transport = (belay_transport){.receive = NULL};
     udp->descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (udp->descriptor < 0)
         return false;
@@ -43,6 +44,13 @@ bool core_socket_open(struct core_socket *udp)
     return true;
 }
 
+void core_socket_open_transport(struct core_socket *udp, const belay_transport *transport)
+{
+    udp->out_count = 0;
+    udp->descriptor = -1;
+    udp->transport = *transport;
+}
+
 void core_socket_close(struct core_socket *udp)
 {
     if (udp->descriptor >= 0)
@@ -54,6 +62,8 @@ void core_socket_flush(struct core_socket *udp)
 {
     unsigned done = 0;
 
+    if (udp->transport.flush != NULL)
+        udp->transport.flush(udp->transport.context);
     while (done < udp->out_count) {
         int sent = sendmmsg(udp->descriptor, udp->out + done, udp->out_count - done, 0);
 
@@ -65,8 +75,13 @@ void core_socket_flush(struct core_socket *udp)
 void core_socket_push(struct core_socket *udp, const struct wire_address *to, const uint8_t *bytes,
                       size_t length)
 {
-    unsigned i = udp->out_count++;
+    unsigned i = udp->out_count;
 
+    if (udp->transport.send != NULL) {
+        udp->transport.send(udp->transport.context, (const belay_address *)to, bytes, length);
+        return;
+    }
+    udp->out_count++;
     memcpy(udp->out_bytes[i], bytes, length);
     udp->out_parts[i].iov_len = length;
     udp->out_to[i].sin_port = htons(to->port);
@@ -75,8 +90,22 @@ void core_socket_push(struct core_socket *udp, const struct wire_address *to, co
         core_socket_flush(udp);
 }
 
+static int receive_by_transport(struct core_socket *udp, struct core *core)
+{
+    belay_packet packets[CORE_SOCKET_BURST];
+    uint32_t count = udp->transport.receive(udp->transport.context, packets, CORE_SOCKET_BURST);
+    uint64_t now_ns = core_socket_now_ns();
+
+    for (uint32_t i = 0; i < count; i++)
+        core_receive(core, now_ns, (const struct wire_address *)&packets[i].from, packets[i].bytes,
+                     packets[i].length);
+    return (int)count;
+}
+
 static int receive(struct core_socket *udp, struct core *core)
 {
+    if (udp->transport.receive != NULL)
+        return receive_by_transport(udp, core);
     int count = recvmmsg(udp->descriptor, udp->in, CORE_SOCKET_BURST, MSG_DONTWAIT, NULL);
     uint64_t now_ns = core_socket_now_ns();
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's protocol core (client/core.h) on one kernel UDP socket, IPv4: datagrams go out and
- * come in by bursts. For benchmarks that are many clients in one process; one thread.
+ * The client's protocol core (client/core.h) on one kernel UDP socket, IPv4, or on a transport past
+ * the kernel (belay/belay.h): datagrams go out and come in by bursts. For benchmarks that are many
+ * clients in one process; one thread.
  */
 #ifndef BELAY_BENCH_CORE_SOCKET_H
 #define BELAY_BENCH_CORE_SOCKET_H
@@ -12,12 +13,14 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "belay/belay.h"
 #include "client/core.h"
 
 enum { CORE_SOCKET_BURST = 64 };
 
 struct core_socket {
-    int descriptor; /* to poll for POLLIN; -1 = not open */
+    int descriptor; /* to poll for POLLIN; -1 = not open, or a transport: poll by turns */
+    belay_transport transport; /* receive == NULL: the socket */
     unsigned out_count;
     struct mmsghdr out[CORE_SOCKET_BURST], in[CORE_SOCKET_BURST];
     struct iovec out_parts[CORE_SOCKET_BURST], in_parts[CORE_SOCKET_BURST];
@@ -28,6 +31,8 @@ struct core_socket {
 
 /* False: no socket (errno). The struct must not move while it is open. */
 bool core_socket_open(struct core_socket *udp);
+/* The same by a transport, whose context outlives it. */
+void core_socket_open_transport(struct core_socket *udp, const belay_transport *transport);
 void core_socket_close(struct core_socket *udp);
 
 /* What core_sink.send has to do: copies the datagram; it goes out with its burst or by

@@ -95,6 +95,7 @@ static struct target *open_target(struct load *load, char *error, size_t error_b
         commands = FILL_IN_FLIGHT;
     options = (struct target_options){
         .endpoints = load->options.endpoints,
+        .port = load->options.port,
         .clients = scenario->clients,
         .commands_max = commands,
         .locks_max = scenario->in_flight + (uint32_t)scenario->held,

@@ -28,6 +28,7 @@ enum { LOAD_ERROR_BYTES = 512 };
 struct load_options {
     const struct target_class *class;
     const char *endpoints;
+    const char *port;                /* of --port; NULL = the kernel's */
     const struct scenario *scenario; /* settled; outlives the load */
     struct happenings *happenings;   /* of the caller; NULL = none */
     uint64_t seed;

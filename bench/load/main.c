@@ -24,6 +24,7 @@ enum { EXIT_VIOLATED = 1, EXIT_USAGE = 2, EXIT_IMPOSSIBLE = 3 };
 
 struct run {
     const char *target;
+    const char *port;
     const char *scenario_name;
     struct scenario scenario;
     struct happenings happenings;
@@ -107,6 +108,9 @@ static void usage(FILE *out)
             "usage: belay-bench --target SYSTEM:HOST:PORT,... --scenario NAME-OR-FILE [flags]\n"
             "\n"
             "  --target T         what to drive, see below\n"
+            "  --port PORT        past the kernel, Belay only: dpdk:DEVICE,address=IP/PREFIX\n"
+            "                     [,gateway=IP][,memory=MIB][,hugepages=yes]; DEVICE is a PCI\n"
+            "                     address, or a virtual device with its arguments\n"
             "  --scenario S       a file, or the name of one in bench/scenarios\n"
             "  -o json|table      how to report (table)\n"
             "  --at TIME COMMAND  run COMMAND in a shell, TIME after measuring began (5s, 250ms);\n"
@@ -151,6 +155,8 @@ static bool own_flag(struct run *run, int argc, char **argv, int *at)
 
     if (strcmp(flag, "--target") == 0) {
         run->target = argument(argc, argv, at);
+    } else if (strcmp(flag, "--port") == 0) {
+        run->port = argument(argc, argv, at);
     } else if (strcmp(flag, "--scenario") == 0) {
         run->scenario_name = argument(argc, argv, at);
     } else if (strcmp(flag, "-o") == 0) {
@@ -242,6 +248,7 @@ int main(int argc, char **argv)
     options = (struct load_options){
         .class = targets_find(run.target, &endpoints, error, sizeof error),
         .endpoints = endpoints,
+        .port = run.port,
         .scenario = &run.scenario,
         .happenings = &run.happenings,
         .seed = run.seed,
@@ -249,6 +256,9 @@ int main(int argc, char **argv)
     };
     if (!options.class)
         die(EXIT_USAGE, "%s", error);
+    if (run.port && strcmp(options.class->name, "belay") != 0)
+        die(EXIT_USAGE, "--port: only Belay is reached past the kernel, not %s",
+            options.class->name);
     /* A wait ends when it is to end: the default slack of 50 us is many arrivals. */
     (void)prctl(PR_SET_TIMERSLACK, 1);
     load = load_open(&options, error, sizeof error);
@@ -260,6 +270,7 @@ int main(int argc, char **argv)
     }
     report = (struct report){.target = options.class->name,
                              .endpoints = endpoints,
+                             .port = run.port,
                              .scenario_name = run.scenario_name,
                              .scenario = &run.scenario,
                              .happenings = &run.happenings,

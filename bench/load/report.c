@@ -382,6 +382,7 @@ static json_t *json_figures(const struct report *report)
 
     put(root, "target", json_string(report->target));
     put(root, "endpoints", json_string(report->endpoints));
+    put(root, "port", json_string(report->port ? report->port : "kernel"));
     put(root, "name", json_string(report->scenario_name));
     put(root, "scenario", json_settings(report->scenario));
     put(root, "seed", json_integer((json_int_t)report->seed));

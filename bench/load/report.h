@@ -12,6 +12,7 @@
 struct report {
     const char *target; /* class */
     const char *endpoints;
+    const char *port; /* NULL = the kernel's */
     const char *scenario_name;
     const struct scenario *scenario;
     const struct happenings *happenings;

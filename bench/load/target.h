@@ -49,6 +49,7 @@ typedef void target_lost(void *context, target_lock lock, uint64_t lock_tag);
 
 struct target_options {
     const char *endpoints; /* host:port,... in the system's own order; what followed "belay:" */
+    const char *port;      /* "dpdk:..." as given to --port; NULL = the kernel's. Belay's only */
     uint32_t clients; /* numbered 0 .. clients - 1: sessions, leases, as the system calls them */
     uint32_t commands_max; /* begun and not completed, of all clients together */
     uint32_t locks_max;    /* held at once */

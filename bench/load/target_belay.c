@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "bench/core_socket.h"
+#include "bench/load/dpdk.h"
 
 enum {
     NAME_BYTES_MAX = 200,
@@ -56,6 +57,7 @@ struct target {
     uint32_t told_mask;
     uint32_t told_head, told_tail;
     struct core_socket socket;
+    struct belay_dpdk_port *port; /* NULL: the socket is the kernel's */
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -280,8 +282,8 @@ static void wait_for_datagram(const struct target *target, uint64_t until_ns)
     uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     struct timespec limit;
 
-    if (deadline_ns <= core_ns)
-        return;
+    if (deadline_ns <= core_ns || target->port != NULL)
+        return; /* a port is polled */
     if (deadline_ns - core_ns < wait_ns)
         wait_ns = deadline_ns - core_ns;
     if (wait_ns == 0)
@@ -528,8 +530,20 @@ static void belay_close_target(struct target *target)
     if (target->memory)
         (void)munmap(target->memory, target->memory_bytes);
     core_socket_close(&target->socket);
+    belay_dpdk_port_close(target->port);
     free(target->told);
     free(target);
+}
+
+static bool open_socket(struct target *target)
+{
+    belay_transport transport;
+
+    if (target->port == NULL)
+        return core_socket_open(&target->socket);
+    belay_dpdk_port_transport(target->port, &transport);
+    core_socket_open_transport(&target->socket, &transport);
+    return true;
 }
 
 static struct target *belay_open_target(const struct target_options *options, char *error,
@@ -547,7 +561,12 @@ static struct target *belay_open_target(const struct target_options *options, ch
         return NULL;
     }
     target->options = *options;
-    if (!core_socket_open(&target->socket) || !make_ring(target) || !make_core(target, &core)) {
+    target->socket.descriptor = -1;
+    if (options->port != NULL && !dpdk_port(options->port, &target->port, error, error_bytes)) {
+        belay_close_target(target);
+        return NULL;
+    }
+    if (!open_socket(target) || !make_ring(target) || !make_core(target, &core)) {
         (void)snprintf(error, error_bytes,
                        "belay: no memory or no socket for %u clients and %u locks: ask for fewer",
                        options->clients, options->locks_max);

@@ -28,3 +28,19 @@ endfunction()
 bench_planted_test(sound A 0 "\"violations\": 0,")
 bench_planted_test(second_holder B 1 "\"first\": \"name 0: granted exclusively")
 bench_planted_test(falling_token D 1 "\"first\": \"name 0: token [0-9]+ was granted after token")
+
+# Ports that cannot be: said before anything is started.
+if(BELAY_BENCH)
+  function(bench_port_test name target port code text)
+    add_test(NAME bench.port_${name} COMMAND sh -c
+      "out=$(\"$0\" --target ${target}:10.9.0.1:7400 --port ${port} --scenario hot-lock 2>&1)
+       code=$?; echo \"$out\"; test $code -eq ${code} && echo \"$out\" | grep -q '${text}'"
+      $<TARGET_FILE:belay-bench>)
+    set_tests_properties(bench.port_${name} PROPERTIES LABELS unit TIMEOUT 60)
+  endfunction()
+  bench_port_test(unknown belay kernel 3 "expected dpdk:")
+  bench_port_test(without_address belay dpdk:net_null0 3 "expected an address and its prefix")
+  bench_port_test(memory belay dpdk:net_null0,memory=0 3 "a number of MiB")
+  bench_port_test(no_device belay dpdk:address=10.9.0.2/24 3 "device is missing")
+  bench_port_test(no_such_device belay dpdk:net_nothing0,address=10.9.0.2/24 3 "net_nothing0")
+endif()
