@@ -4,6 +4,7 @@
 
     cluster.py start --directory DIR --durability disk|memory     prints the endpoints of three
           [--nodes N] [--shards N] [--workers N] [--leases N]     nodes, or of N
+          [--dpdk PATH]     one node, whose clients come by a vhost socket there, not by the kernel
     cluster.py stop --directory DIR
     cluster.py stop-all --directory DIR     whatever system runs below DIR, at once
 
@@ -22,7 +23,8 @@ import servers  # noqa: E402  (the path is set above)
 STATE = "cluster.json"
 WORKERS_MAX = servers.PORTS_PER_NODE // 2  # each has a port for clients and one for peers
 # Leases of all shards together: five locks of each of 100,000 clients, and some more.
-SETTINGS = {"durability": "disk", "shards": 4, "workers": 1, "leases": 655360}
+SETTINGS = {"durability": "disk", "shards": 4, "workers": 1, "leases": 655360, "dpdk": None}
+DPDK_HOST, DPDK_PORT = "10.9.0.1", 7400
 
 
 def program(variable, built):
@@ -40,8 +42,10 @@ class Kind:
             json.dump(self.cluster.configuration(node, directory), file, indent=1)
         return [program("BELAYD", "mgmt/belayd"), "--config", path]
 
-    def ready(self, _node):
+    def ready(self, node):
         """And leadership is spread: a transfer is not to be taken for an election."""
+        if self.cluster.settings["dpdk"]:
+            return "event=ready" in self.cluster.log_tail(node, 50)  # the kernel cannot ask it
         status = self.cluster.status()
         return status["ready"] and all(row["leader_node"] == row["shard"] % self.cluster.nodes + 1
                                        for row in status["shards"])
@@ -73,12 +77,19 @@ class Cluster(servers.Servers):
             file.write(os.urandom(16).hex() + "\n")
         return super().start()
 
+    def endpoint(self, node):
+        return f"{DPDK_HOST}:{DPDK_PORT}" if self.settings["dpdk"] else super().endpoint(node)
+
     def key(self):
         return os.path.join(self.directory, "cluster.key")
 
     def configuration(self, node, directory):
         """JSON is YAML. Sessions and answers as in docs/capacity.md: for 100,000 clients."""
-        shards = self.settings["shards"]
+        shards, socket = self.settings["shards"], self.settings["dpdk"]
+        # "insecure": not a loopback address, and yet reached by nobody but who may open the socket.
+        port = {"insecure": True,
+                "dpdk": {"device": f"net_vhost0,iface={socket}", "traffic": "clients",
+                         "address": f"{DPDK_HOST}/24", "hugepages": False}}
         return {"node": node,
                 "members": [{"node": one, "client": self.endpoint(one),
                              "peer": f"{servers.LOOPBACK}:{self.port(one, WORKERS_MAX)}"}
@@ -88,7 +99,7 @@ class Cluster(servers.Servers):
                 "limits": {"leases": self.settings["leases"] // shards,
                            "sessions": 131072 // shards, "answers": 1048576 // shards},
                 "data_directory": os.path.join(directory, "data"),
-                "cluster_key_file": self.key()}
+                "cluster_key_file": self.key(), **(port if socket else {})}
 
     def status(self):
         words = [program("BELAY", "client/cli/belay"), "status", "-o", "json"]
@@ -122,7 +133,10 @@ def main():
     parser.add_argument("--workers", type=int, choices=range(1, WORKERS_MAX + 1), default=1)
     for name in ("shards", "leases"):
         parser.add_argument(f"--{name}", type=int, default=SETTINGS[name])
+    parser.add_argument("--dpdk", metavar="PATH")
     options = parser.parse_args()
+    if options.dpdk and options.nodes != 1:
+        parser.error("--dpdk: one node, as there is one client beside its socket: --nodes 1")
     try:
         if options.action == "start":
             cluster = Cluster(options.directory, options.nodes,

@@ -26,6 +26,7 @@ import results as figures  # noqa: E402
 # Colours that also differ for the colour-blind (Okabe and Ito 2008), each with a mark of its own.
 STYLES = {
     "belay-disk-many": ("#0072B2", "o", "-"), "belay-disk-one": ("#56B4E9", "s", "-"),
+    "belay-one-kernel": ("#999999", "P", "-"), "belay-one-dpdk": ("#CC6677", "*", "-"),
     "belay-memory": ("#009E73", "D", "-"), "etcd": ("#D55E00", "^", "--"),
     "zookeeper": ("#CC79A7", "v", "--"), "redis-fsync": ("#E69F00", "P", ":"),
     "redis": ("#7F7F00", "X", ":"), "bare-disk": ("#555555", None, "-."),

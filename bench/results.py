@@ -31,6 +31,8 @@ SYSTEMS = {
     "belay-disk-many": "Belay, disk, many requests per datagram",
     "belay-disk-one": "Belay, disk, one request per datagram",
     "belay-memory": "Belay, memory, many requests per datagram",
+    "belay-one-kernel": "Belay, one node, memory, kernel UDP",
+    "belay-one-dpdk": "Belay, one node, memory, past the kernel",
     "etcd": "etcd, disk",
     "zookeeper": "ZooKeeper, disk",
     "redis-fsync": "Redis, one node, appendfsync always",
@@ -194,6 +196,7 @@ def wanted_ratios(results):
     row("one client, one in flight, disk, p50: Belay / ZooKeeper", alone,
         one_p50(results, "zookeeper"))
     hot_ratios(results, row)
+    port_ratios(results, row)
     promises(results, row)
     row("lookup that finds, one by one, ns: our index / ck_ht",
         raw(results, "tables", "index.hit_ns"), raw(results, "tables", "ck_ht.hit_ns"), "<=", 1)
@@ -203,6 +206,29 @@ def wanted_ratios(results):
         raw(results, "tables", "index.hit_batch_ns"),
         raw(results, "tables", "rte_hash.hit_batch_ns"))
     return rows
+
+
+def packings(results):
+    """Requests per datagram that one node was measured with."""
+    cells = results["cells"].get("packed", {})
+    return sorted({int(at) for figures in cells.values() for at in figures})
+
+
+def port_ratios(results, row):
+    """One node past the kernel: beside the kernel's UDP, and beside a bare echo on the port."""
+    def rate(name, count):
+        return cell(results, "packed", f"belay-one-{name}", count, "commands_s")
+
+    for count in packings(results):
+        bound = 10 if count == 1 else None
+        row(f"one node in memory, {count} per datagram, requests/s: past the kernel / kernel UDP",
+            rate("dpdk", count), rate("kernel", count), ">=" if bound else "", bound)
+    row("one node in memory, 1 per datagram, requests/s: past the kernel / bare echo there",
+        rate("dpdk", 1), raw(results, "dpdk_echo", "single.requests_s"))
+    for waiters in waiter_counts(results):
+        row(f"hand-overs/s of one lock, {waiters} waiters, one node in memory: past the kernel / "
+            "kernel UDP", hand_overs(results, "belay-one-dpdk", waiters),
+            hand_overs(results, "belay-one-kernel", waiters))
 
 
 def promises(results, row):
@@ -322,6 +348,9 @@ def figure_rows(results):
     for waiters in waiter_counts(results):
         rows.append((f"hand-overs/s of one lock, {waiters} waiters",
                      {s: hand_overs(results, s, waiters) for s in every}))
+    for count in packings(results):
+        rows.append((f"requests/s, {count} per datagram",
+                     {s: cell(results, "packed", s, count, "commands_s") for s in every}))
     for peer in results["cells"].get("equal", {}):
         if peer.startswith("belay"):
             continue
