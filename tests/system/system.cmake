@@ -36,6 +36,11 @@ if(TARGET belayd AND TARGET belay)
   target_link_libraries(system_mass PRIVATE belay_wire belay_flags)
 
   belay_system_test(single 60)
+  if(TARGET belay_client_dpdk)
+    belay_system_test(dpdk_client 120)
+    set_property(TEST system.dpdk_client APPEND PROPERTY
+      ENVIRONMENT "BELAY_DPDK_EXAMPLE=$<TARGET_FILE:example_dpdk_client>")
+  endif()
   belay_system_test(three 60)
   belay_system_test(crash 120)
   belay_system_test(pause 90)
