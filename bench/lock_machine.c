@@ -60,6 +60,7 @@ struct bench {
     struct built *built; /* entries to be applied in one run */
     uint32_t built_count;
     uint32_t asked[RUN * BATCH]; /* the places of this run's acquires, in order */
+    struct wire_lease_id got[RUN * BATCH]; /* what they were answered; all over `held` later */
     uint32_t acquires;
     uint32_t freed[BATCH]; /* places released and not yet asked for: a queue */
     uint32_t freed_first, freed_last;
@@ -142,7 +143,7 @@ static void on_output(void *context, const struct lock_output *output)
     } else if (output->item->op == WIRE_OP_OPEN) {
         bench->clients[bench->opened++].id = granted->reply.session;
     } else if (output->item->op == WIRE_OP_ACQUIRE) {
-        bench->held[bench->asked[bench->acquires++]].lease = granted->lease;
+        bench->got[bench->acquires++] = granted->lease;
     }
 }
 
@@ -172,6 +173,9 @@ static void apply_built(struct bench *bench)
         error |= lock_machine_apply_ahead(bench->machine, &entries[i], next, &sink);
     }
     bench->apply_seconds += seconds_now() - start;
+    for (uint32_t i = 0; i < bench->acquires; i++) {
+        bench->held[bench->asked[i]].lease = bench->got[i];
+    }
     bench->built_count = 0;
     bench->acquires = 0;
     if (error != 0) {
