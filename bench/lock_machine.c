@@ -59,7 +59,7 @@ struct bench {
     uint64_t names;      /* given so far */
     struct built *built; /* entries to be applied in one run */
     uint32_t built_count;
-    uint32_t asked[RUN * BATCH]; /* the places of this run's acquires, in order */
+    uint32_t asked[RUN * BATCH];           /* the places of this run's acquires, in order */
     struct wire_lease_id got[RUN * BATCH]; /* what they were answered; all over `held` later */
     uint32_t acquires;
     uint32_t freed[BATCH]; /* places released and not yet asked for: a queue */
