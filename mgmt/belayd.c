@@ -16,6 +16,9 @@
 #include "hw/clock.h"
 #include "mgmt/arguments.h"
 #include "mgmt/dev.h"
+#include "mgmt/health.h"
+#include "mgmt/http.h"
+#include "mgmt/metrics.h"
 #include "mgmt/node.h"
 #include "mgmt/report.h"
 
@@ -30,7 +33,8 @@ struct belayd {
     struct config config;
     bool temporary; /* the data directory is ours to remove */
     struct node *node;
-    int signals; /* signalfd of TERM and INT, -1 until they are taken */
+    struct http_server *http; /* NULL = none is wanted */
+    int signals;              /* signalfd of TERM and INT, -1 until they are taken */
     sigset_t signal_set;
     uint64_t watchdog_ns;      /* the service manager wants to hear from us so often; 0 = never */
     uint64_t watchdog_next_ns; /* when it is told again */
@@ -127,6 +131,29 @@ static int check(const struct belayd *belayd)
     return ferror(stdout) || fflush(stdout) != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* ---- HTTP ------------------------------------------------------------------------------------ */
+
+static int start_http(struct belayd *belayd, char *error, size_t error_bytes)
+{
+    static const struct http_route routes[] = {
+        {"/livez", true, health_live},
+        {"/readyz", true, health_ready},
+        {"/metrics", false, metrics_page},
+    };
+    char text[PORT_ADDRESS_TEXT_BYTES];
+    struct port_address address;
+    if (!belayd->config.http_on)
+        return 0;
+    int result = http_start(&belayd->http, &belayd->config.http, routes,
+                            sizeof routes / sizeof *routes, belayd->node, error, error_bytes);
+    if (result < 0)
+        return result;
+    http_address(belayd->http, &address);
+    port_address_format(&address, text);
+    journal_write(JOURNAL_INFO, "http", "listen=%s", text);
+    return 0;
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 static void announce_dev(const struct belayd *belayd)
@@ -136,6 +163,11 @@ static void announce_dev(const struct belayd *belayd)
     printf("belayd is ready at %s; try: BELAY_ENDPOINTS=%s belay lock demo/1 --ttl 10s -- "
            "echo held\n",
            endpoint, endpoint);
+    struct port_address http;
+    http_address(belayd->http, &http);
+    port_address_format(&http, endpoint);
+    printf("what it is doing: curl 'http://%s/readyz?verbose' http://%s/metrics\n", endpoint,
+           endpoint);
     fflush(stdout);
 }
 
@@ -223,11 +255,19 @@ static int run(struct belayd *belayd)
         return EXIT_FAILURE;
     }
     sd_notify(0, "STATUS=waiting for a leader of every shard");
+    result = start_http(belayd, error, sizeof error);
+    if (result < 0) {
+        fprintf(stderr, "belayd: %s\n", error);
+        node_stop(belayd->node);
+        belayd->node = NULL;
+        return EXIT_FAILURE;
+    }
     result = watch(belayd);
     if (result < 0) /* its disk failed: nothing it would still write can be trusted */
         return EXIT_FAILURE;
     sd_notify(0, "STOPPING=1\nSTATUS=stopping");
     leave_signals(belayd);
+    http_stop(belayd->http);
     node_stop(belayd->node);
     journal_write(JOURNAL_INFO, "stopped", "node=%u", (unsigned)options->node);
     return EXIT_SUCCESS;

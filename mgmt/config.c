@@ -264,6 +264,26 @@ static int resolve_address(const struct config *config, const char *key, const c
     return 0;
 }
 
+int config_resolve_http(struct config *config, struct config_error *error)
+{
+    char where[NODE_PATH_BYTES_MAX];
+    if (config->http_listen[0] == '\0')
+        return 0;
+    config_describe_source(config, setting_find("http.listen"), where, sizeof where);
+    int result = port_address_parse(config->http_listen, &config->http);
+    if (result == -EINVAL)
+        return config_fail(error,
+                           "%.400s: http.listen: found '%.80s', expected an address with its port, "
+                           "such as 127.0.0.1:7480",
+                           where, config->http_listen);
+    if (result < 0)
+        return config_fail(error, "%.400s: http.listen: '%.80s' cannot be looked up: %s", where,
+                           config->http_listen,
+                           result == -ENOENT ? "no such host" : strerrordesc_np(-result));
+    config->http_on = true;
+    return 0;
+}
+
 int config_resolve(struct config *config, struct config_error *error)
 {
     for (uint16_t i = 0; i < config->members_count; i++) {
@@ -282,7 +302,8 @@ int config_resolve(struct config *config, struct config_error *error)
             return result;
     }
     config->options.members_count = config->members_count;
-    return resolve_key(config, error);
+    int result = config_resolve_http(config, error);
+    return result < 0 ? result : resolve_key(config, error);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -329,6 +350,14 @@ static int judge_exposure(const struct config *config, struct config_error *erro
                            "%.400s:%u: members.client: %s is open to the network and clients have "
                            "no credentials yet; expected a loopback address, or 'insecure: true'",
                            config->file, (unsigned)config->members[i].client_line, text);
+    }
+    if (config->http_on && !is_loopback(&config->http) && !config->insecure) {
+        char where[NODE_PATH_BYTES_MAX];
+        config_describe_source(config, setting_find("http.listen"), where, sizeof where);
+        return config_fail(error,
+                           "%.400s: http.listen: %.80s is open to the network and HTTP has no "
+                           "credentials yet; expected a loopback address, or 'insecure: true'",
+                           where, config->http_listen);
     }
     return 0;
 }

@@ -71,6 +71,9 @@ struct config {
     /* of the DPDK device, with their prefixes; "" = none; resolved in config_judge() */
     char dpdk_address[CONFIG_DPDK_TEXT_BYTES], dpdk_address6[CONFIG_DPDK_TEXT_BYTES];
     char dpdk_gateway[CONFIG_DPDK_TEXT_BYTES], dpdk_gateway6[CONFIG_DPDK_TEXT_BYTES];
+    char http_listen[CONFIG_ADDRESS_BYTES_MAX]; /* "" = no HTTP server; resolved to: */
+    bool http_on;
+    struct port_address http;
     bool insecure; /* a client listener beyond loopback is wanted although there are no credentials
                     */
     enum journal_level log_level;

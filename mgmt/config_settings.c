@@ -89,6 +89,8 @@ static const struct setting settings[] = {
     {"dpdk.memory", SETTING_BYTES, FIELD(options.dpdk.memory_bytes), 16 * MIB, 64 * GIB, NULL},
     {"dpdk.hugepages", SETTING_BOOL, FIELD(options.dpdk.hugepages), 0, 0, NULL},
 
+    {"http.listen", SETTING_TEXT, FIELD(http_listen), 0, 0, NULL},
+
     {"log.level", SETTING_CHOICE, FIELD(log_level), 0, 0, level_words},
     {"log.format", SETTING_CHOICE, FIELD(log_format), 0, 0, format_words},
 };

@@ -55,4 +55,7 @@ void config_describe_source(const struct config *config, int ordinal, char *text
 /* The part of config_judge() that is about the DPDK device (config_dpdk.c). */
 int config_judge_dpdk(struct config *config, struct config_error *error);
 
+/* The part of config_resolve() that is about HTTP; also for --dev. */
+int config_resolve_http(struct config *config, struct config_error *error);
+
 #endif

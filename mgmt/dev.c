@@ -62,7 +62,7 @@ static bool port_free(uint16_t number, int type)
     return bound;
 }
 
-/* Client and peer ports of every worker, and the TCP port of snapshots. */
+/* Client and peer ports of every worker, and the TCP ports of HTTP and of snapshots. */
 static bool ports_free(uint16_t client_port, uint16_t workers)
 {
     uint16_t peer_port = (uint16_t)(client_port + DEV_PEER_DISTANCE);
@@ -70,7 +70,7 @@ static bool ports_free(uint16_t client_port, uint16_t workers)
         if (!port_free((uint16_t)(client_port + i), SOCK_DGRAM) ||
             !port_free((uint16_t)(peer_port + i), SOCK_DGRAM))
             return false;
-    return port_free(peer_port, SOCK_STREAM);
+    return port_free(peer_port, SOCK_STREAM) && port_free(client_port, SOCK_STREAM);
 }
 
 static int choose_ports(struct config *config, struct config_error *error)
@@ -83,6 +83,10 @@ static int choose_ports(struct config *config, struct config_error *error)
             (struct node_member){.node = 1,
                                  .client = loopback(port),
                                  .peer = loopback((uint16_t)(port + DEV_PEER_DISTANCE))};
+        if (config->http_listen[0] != '\0')
+            return config_resolve_http(config, error);
+        config->http = loopback(port); /* TCP: the same number is the clients' in UDP */
+        config->http_on = true;
         return 0;
     }
     return config_fail(error, "--dev: no free ports on 127.0.0.1 from %u on",

@@ -36,6 +36,7 @@ struct node {
     int failure_descriptor;
     pthread_mutex_t failure_mutex; /* text below; written once */
     char failure_text[NODE_ERROR_BYTES];
+    _Atomic bool failed;
     char error[NODE_ERROR_BYTES];
 
     struct worker *workers[NODE_WORKERS_MAX];
@@ -64,13 +65,14 @@ __attribute__((format(printf, 3, 4))) static int fail(struct node *node, int res
 
 /* ---- failure --------------------------------------------------------------------------------- */
 
-static void node_failed(struct node *node, const char *text)
+static void give_up(struct node *node, const char *text)
 {
     uint64_t one = 1;
 
     pthread_mutex_lock(&node->failure_mutex);
     if (!node->failure_text[0])
         (void)snprintf(node->failure_text, sizeof node->failure_text, "%s", text);
+    atomic_store(&node->failed, true);
     pthread_mutex_unlock(&node->failure_mutex);
     (void)!write(node->failure_descriptor, &one, sizeof one);
 }
@@ -80,7 +82,12 @@ static void worker_failed(void *context, int error, const char *what)
     char text[NODE_ERROR_BYTES];
 
     (void)snprintf(text, sizeof text, "%s: %s", what, strerror(-error));
-    node_failed(context, text);
+    give_up(context, text);
+}
+
+bool node_failed(const struct node *node)
+{
+    return atomic_load(&node->failed);
 }
 
 int node_failure_descriptor(const struct node *node)
@@ -447,7 +454,7 @@ static void *starter_main(void *context)
     int result = form(node);
 
     if (result < 0 && result != -ECANCELED)
-        node_failed(node, node->error);
+        give_up(node, node->error);
     return NULL;
 }
 
@@ -562,6 +569,11 @@ void node_stop(struct node *node)
 void node_look(struct node *node)
 {
     ports_look(&node->ports);
+}
+
+const struct board *node_board(const struct node *node)
+{
+    return &node->board;
 }
 
 enum node_state node_state(const struct node *node)

@@ -5,7 +5,7 @@
 #ifndef BELAY_MGMT_NODE_H
 #define BELAY_MGMT_NODE_H
 
-#include "dataplane/options.h"
+#include "dataplane/board.h"
 
 struct node;
 
@@ -28,8 +28,14 @@ enum node_state node_state(const struct node *node);
 /* True once every shard of this node knows a leader (readiness). Any thread. */
 bool node_ready(const struct node *node);
 
+/* What the workers publish: valid as long as the node. Any thread. */
+const struct board *node_board(const struct node *node);
+
 /* Becomes readable when the node cannot go on (disk failed): the process must end with an error. */
 int node_failure_descriptor(const struct node *node);
+
+/* True once it cannot go on; then node_failure_text() says why. Any thread. */
+bool node_failed(const struct node *node);
 const char *node_failure_text(const struct node *node);
 
 #endif

@@ -3,6 +3,7 @@
 
 BELAYD, BELAY and BELAY_LOAD name the programs (ctest sets them). BELAY_TEST_KEEP=1 keeps the files.
 """
+import http.client
 import json
 import os
 import signal
@@ -233,6 +234,18 @@ class Node:
 
     # ---- looking -------------------------------------------------------------------------------
 
+    def http(self, path, method="GET", timeout_s=5.0):
+        """Status, type and text of an answer of its HTTP server (clusters with http=True)."""
+        connection = http.client.HTTPConnection(*self.cluster.address(self.number, "http"),
+                                                timeout=timeout_s)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return (answer.status, answer.getheader("Content-Type"),
+                    answer.read().decode("utf-8"))
+        finally:
+            connection.close()
+
     def status(self, timeout_s=1.0):
         """What the node says about itself over the wire."""
         with wire.Client(self.client_address, timeout_s) as client:
@@ -258,12 +271,14 @@ class Node:
 
 class Cluster:
     """Nodes in a temporary directory. settings: lines of YAML beside what is always there, e.g.
-    {"limits": {"leases": 100}}. hosts: {node: address} if not all on loopback."""
+    {"limits": {"leases": 100}}. hosts: {node: address} if not all on loopback. http: each node has
+    an HTTP server."""
 
-    def __init__(self, nodes=3, workers=1, shards=4, durability="disk", settings=None, hosts=None):
+    def __init__(self, nodes=3, workers=1, shards=4, durability="disk", settings=None, hosts=None,
+                 http=False):
         self.directory = Directory().path
         self.count, self.workers, self.shards = nodes, workers, shards
-        self.durability, self.hosts = durability, hosts or {}
+        self.durability, self.hosts, self.with_http = durability, hosts or {}, http
         self.settings = {"limits": {"leases": 4096}}
         self.settings.update(settings or {})
         self.base = free_ports()
@@ -281,7 +296,7 @@ class Cluster:
         return iter(self.nodes.values())
 
     def address(self, number, which):
-        offset = 20 * (number - 1) + (10 if which == "peer" else 0)
+        offset = 20 * (number - 1) + {"client": 0, "peer": 10, "http": 19}[which]
         return self.hosts.get(number, "127.0.0.1"), self.base + offset
 
     def config_text(self, number, workers, data):
@@ -295,6 +310,8 @@ class Cluster:
                   f'cluster_key_file: "{self.key_path}"']
         if self.hosts:
             lines.append("insecure: true")
+        if self.with_http:
+            lines += ["http:", '  listen: "%s:%d"' % self.address(number, "http")]
         for key, value in self.settings.items():
             if isinstance(value, dict):
                 lines += [f"{key}:"] + [f"  {inner}: {given}" for inner, given in value.items()]
