@@ -487,12 +487,13 @@ belay_status core_read(struct core *core, uint64_t now_ns, uint32_t client,
     return BELAY_OK;
 }
 
-belay_status core_status(struct core *core, uint64_t now_ns, uint32_t member, uint32_t from,
-                         uint64_t user, core_ref *request)
+belay_status core_ask_node(struct core *core, uint64_t now_ns, enum wire_op op, uint32_t member,
+                           uint32_t from, uint64_t user, core_ref *request)
 {
+    assert(asks_node((uint8_t)op));
     if (member >= core->members_count)
         return BELAY_BAD_REQUEST;
-    uint32_t at = command_new(core, now_ns, WIRE_OP_STATUS, 0, NULL, user);
+    uint32_t at = command_new(core, now_ns, (uint8_t)op, 0, NULL, user);
     if (at == NO_SLOT)
         return BELAY_OVER_LIMIT;
     core->requests[at].node = core->members[member];

@@ -176,10 +176,10 @@ struct core_read {
 belay_status core_read(struct core *core, uint64_t now_ns, uint32_t client,
                        const struct core_read *read, uint64_t user, core_ref *request);
 
-/* STATUS of one node (0 .. core_members_count()-1), shards from `from` on; the item is a struct
- * wire_node_status. */
-belay_status core_status(struct core *core, uint64_t now_ns, uint32_t member, uint32_t from,
-                         uint64_t user, core_ref *request);
+/* STATUS or WORKER of one node (0 .. core_members_count()-1): shards from `from` on, or the worker
+ * `from`; the item is a struct wire_node_status or wire_worker_status. */
+belay_status core_ask_node(struct core *core, uint64_t now_ns, enum wire_op op, uint32_t member,
+                           uint32_t from, uint64_t user, core_ref *request);
 
 /* Ends everything of one virtual client: its commands complete with BELAY_CLOSED during this call,
  * its locks' refs are freed, its sessions are closed at the servers, which releases what they hold.

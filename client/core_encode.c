@@ -120,9 +120,9 @@ static void encode_named(struct core *core, uint32_t slot, uint32_t node)
     memcpy(named->text, text_of(core, slot), text);
 }
 
-static void encode_status(struct core *core, uint32_t slot, uint32_t node)
+static void encode_page(struct core *core, uint32_t slot, uint32_t node)
 {
-    struct wire_page_request *page = node_item(core, node, WIRE_OP_STATUS, sizeof(*page));
+    struct wire_page_request *page = node_item(core, node, core->requests[slot].op, sizeof(*page));
 
     page->number = ref_of(core->requests[slot].generation, slot);
     page->from = (uint32_t)core->requests[slot].cursor;
@@ -171,8 +171,8 @@ void request_encode(struct core *core, uint32_t slot, uint32_t node)
         encode_named(core, slot, node);
         break;
     default:
-        assert(request->op == WIRE_OP_STATUS);
-        encode_status(core, slot, node);
+        assert(asks_node(request->op));
+        encode_page(core, slot, node);
         break;
     }
 }

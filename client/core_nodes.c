@@ -205,7 +205,7 @@ static void challenged(struct core *core, uint32_t slot, uint64_t cookie)
     }
     for (uint32_t at = core->reads.head; at != NO_SLOT; at = core->requests[at].next) {
         struct core_request *request = &core->requests[at];
-        if (request->op == WIRE_OP_STATUS && request->node == slot && request->attempts > 0)
+        if (asks_node(request->op) && request->node == slot && request->attempts > 0)
             request_send(core, at);
     }
     if (core->map_wanted && core->map_node == slot) {

@@ -366,16 +366,18 @@ static void read_reply(struct core *core, uint32_t node, const struct wire_item 
     answer(core, (uint32_t)reply->number, node, item);
 }
 
-static void status_reply(struct core *core, uint32_t node, const struct wire_item *item)
+static void node_reply(struct core *core, uint32_t node, const struct wire_item *item)
 {
-    const struct wire_node_status *status = (const struct wire_node_status *)item;
-    struct core_request *request = request_get(core, status->number);
+    /* Both begin with the item and the number. */
+    uint64_t number = ((const struct wire_node_status *)item)->number;
+    struct core_request *request = request_get(core, number);
 
-    if (item->status != WIRE_OK || request == NULL || request->op != WIRE_OP_STATUS ||
+    if (item->status != WIRE_OK || request == NULL || request->op != item->op ||
         request->node != node)
         return;
-    map_peers(core, status);
-    request_finish(core, (uint32_t)status->number, BELAY_OK, item, NO_SLOT, false);
+    if (item->op == WIRE_OP_STATUS)
+        map_peers(core, (const struct wire_node_status *)item);
+    request_finish(core, (uint32_t)number, BELAY_OK, item, NO_SLOT, false);
 }
 
 static void push_ack(struct core *core, uint32_t node, uint16_t shard, uint64_t session,
@@ -467,7 +469,8 @@ static void one_item(struct core *core, uint32_t node, const struct wire_item *i
             map_page(core, node, (const struct wire_map *)item);
         break;
     case WIRE_OP_STATUS:
-        status_reply(core, node, item);
+    case WIRE_OP_WORKER:
+        node_reply(core, node, item);
         break;
     case WIRE_OP_QUERY:
     case WIRE_OP_LIST:

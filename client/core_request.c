@@ -275,7 +275,7 @@ static bool has_number(struct core *core, struct core_request *request)
 void request_send(struct core *core, uint32_t slot)
 {
     struct core_request *request = &core->requests[slot];
-    bool to_shard = request->op != WIRE_OP_STATUS;
+    bool to_shard = !asks_node(request->op);
 
     /* No number for a cancel: its own target may be what fills the window. What became of that can
      * be asked without one, and then either ends it or lets acked_below pass it. */
@@ -393,7 +393,7 @@ void request_timer(struct core *core, uint32_t slot)
     if (request->attempts > 0) {
         core->counts.retries++;
         bool silent = core->nodes[request->node].heard_ns < request->sent_ns;
-        if (silent && request->op != WIRE_OP_STATUS)
+        if (silent && !asks_node(request->op))
             route_silent(core, request->shard, request->node);
     }
     request_send(core, slot);

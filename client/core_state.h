@@ -357,6 +357,12 @@ belay_status nodes_problem(const struct core *core);
 void map_want(struct core *core);
 void map_timer(struct core *core);
 void map_page(struct core *core, uint32_t node, const struct wire_map *map);
+/* Answered by the node that is asked, for itself, and no other. */
+static inline bool asks_node(uint8_t op)
+{
+    return op == WIRE_OP_STATUS || op == WIRE_OP_WORKER;
+}
+
 void map_peers(struct core *core, const struct wire_node_status *status);
 uint32_t route_node(struct core *core, uint16_t shard);
 /* NOT_LEADER said where to go. True: the route has changed and what was in flight was sent again.

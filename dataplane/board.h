@@ -36,7 +36,8 @@ struct board_shard {
     _Atomic uint8_t ship_mode; /* as in struct wire_shard_status */
 };
 
-/* What happened to datagrams, per worker; written by it alone. */
+/* What a worker did and what happened to its datagrams; written by it alone, the second part not at
+ * once but when it has a moment (dataplane/account.h). */
 struct board_worker {
     _Atomic uint64_t rejects_client[WIRE_REJECT_COUNT]; /* by enum wire_reject */
     _Atomic uint64_t rejects_peer[WIRE_REJECT_COUNT];
@@ -49,12 +50,19 @@ struct board_worker {
     _Atomic uint64_t unavailable;
     _Atomic uint64_t pushes, pushes_repeated, pushes_dropped;
     _Atomic uint64_t turn_ns_max; /* longest turn of the loop, sleeping not counted */
+
+    _Atomic uint64_t turns, turns_busy, busy_ns; /* busy: there was something to do */
+    _Atomic uint64_t datagrams[WIRE_TRAFFICS];
+    _Atomic uint64_t sampled_turns, sampled_requests; /* of which stage_cycles are */
+    _Atomic uint64_t stage_cycles[WIRE_STAGES];
+    _Atomic uint64_t frames_lost[WIRE_FRAME_LOSSES]; /* by a port past the kernel */
+    _Atomic uint64_t frames[WIRE_FRAMES];
 };
 
 struct board {
     const struct node_options *options;
     uint64_t cluster_id;
-    uint64_t started_ns;
+    uint64_t started_ns, started_cycles; /* the same moment on two clocks */
     uint8_t cookie_secret[WIRE_MAC_KEY_BYTES];
     uint64_t nonces[NODE_MEMBERS_MAX]; /* the data directories that formed the cluster */
     uint32_t token_epoch;              /* highest on this node's disk */

@@ -86,6 +86,8 @@ struct shard_host {
     uint64_t (*draw)(void *context);
     /* For the journal; a rare event. */
     void (*note)(void *context, uint16_t shard, const struct shard_note *note);
+    /* From here on time goes to that stage; returns the one it went to. NULL = nobody measures. */
+    enum wire_stage (*stage)(void *context, enum wire_stage stage);
 
     /* One-sided shipping (dataplane/shard_one_sided.c). All five or none; NULL = messages. Who has
      * them also looks at rings: while shard_polls() is true it must not sleep past a write. */
@@ -389,5 +391,10 @@ void shard_spread(struct shard *shard, uint64_t now_ns);
 void shard_publish(struct shard *shard, uint64_t now_ns);
 bool shard_leads(const struct shard *shard);
 void shard_note(struct shard *shard, const struct shard_note *note);
+
+static inline enum wire_stage shard_stage(const struct shard *shard, enum wire_stage stage)
+{
+    return shard->host->stage ? shard->host->stage(shard->host_context, stage) : stage;
+}
 
 #endif

@@ -99,6 +99,9 @@ bool shard_apply(struct shard *shard, uint64_t now_ns)
         return false;
     if (until > before + SHARD_APPLY_ENTRIES_MAX)
         until = before + SHARD_APPLY_ENTRIES_MAX;
+    enum wire_stage stage = WIRE_STAGE_OTHER;
+    if (shard->applied < until)
+        stage = shard_stage(shard, WIRE_STAGE_APPLY);
     while (shard->applied < until) {
         const struct log_entry *entry = log_at(&shard->log, shard->applied + 1);
         const struct log_entry *next =
@@ -109,10 +112,12 @@ bool shard_apply(struct shard *shard, uint64_t now_ns)
     }
     if (shard->applied > before)
         shard->due_ns = lock_machine_next_deadline(shard->machine);
-    if (shard->applied > before)
+    if (shard->applied > before) {
         shard_step(shard, &(struct raft_event){.kind = RAFT_EV_APPLIED,
                                                .now_ns = now_ns,
                                                .progress = {.index = shard->applied}});
+        (void)shard_stage(shard, stage);
+    }
     if (told) {
         repeat_pushes(shard, now_ns);
         if (shard->unconfirmed_walk && shard->view.ready)

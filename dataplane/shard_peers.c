@@ -190,12 +190,14 @@ void shard_ship_flush(struct shard *shard, uint64_t now_ns)
 {
     if (shard->view.role != RAFT_LEADER)
         return;
+    enum wire_stage before = shard_stage(shard, WIRE_STAGE_SHIP);
     for (int i = 0; i < RAFT_MEMBERS_MAX; i++) {
         if (shard->peers[i].replica)
             ship_to(shard, &shard->peers[i], now_ns);
     }
     if (shard->host->write)
         shard_writes_flush(shard, now_ns);
+    (void)shard_stage(shard, before);
 }
 
 /* ---- log bytes in ---------------------------------------------------------------------------- */

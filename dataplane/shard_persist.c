@@ -149,8 +149,11 @@ void shard_persist_flush(struct shard *shard)
         return;
     if (persist->cut_pending && !flush_cut(shard))
         return;
-    if (persist->next <= persist->to)
+    if (persist->next <= persist->to) {
+        enum wire_stage before = shard_stage(shard, WIRE_STAGE_LOG);
         (void)flush_entries(shard);
+        (void)shard_stage(shard, before);
+    }
 }
 
 void shard_durable(struct shard *shard, uint64_t sequence, uint64_t now_ns)

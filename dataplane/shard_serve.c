@@ -116,9 +116,11 @@ void shard_close_batch(struct shard *shard, uint64_t now_ns)
 
     if (!shard->batch)
         return;
+    enum wire_stage before = shard_stage(shard, WIRE_STAGE_PROPOSE);
     memcpy(shard->batch, &head, sizeof head);
     shard->batch = NULL;
     propose(shard, LOG_COMMANDS, bytes, now_ns);
+    (void)shard_stage(shard, before);
 }
 
 /* What only the leader may fill in (dataplane/wire/wire.h). */

@@ -81,6 +81,11 @@ static void host_note(void *context, uint16_t shard, const struct shard_note *no
         journal_write(level, note->event, "worker=%u shard=%u", worker->index, shard);
 }
 
+static enum wire_stage host_stage(void *context, enum wire_stage stage)
+{
+    return account_enter(&((struct worker *)context)->account, stage);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 void worker_init(struct worker *worker, uint16_t index, const struct node_options *options,
@@ -103,6 +108,7 @@ void worker_init(struct worker *worker, uint16_t index, const struct node_option
     worker_peer_host(&worker->host);
     randombytes_buf(worker->seed, sizeof worker->seed);
     worker->drawn_next = WORKER_DRAWN;
+    account_init(&worker->account, worker_draw(worker));
 }
 
 static void step_down(struct worker *worker, uint64_t now_ns)
@@ -129,10 +135,12 @@ static bool may_end(const struct worker *worker, uint64_t now_ns)
 
 /* A turn that takes a good part of an election timeout, be it by its work or because the machine
  * ran others, is what costs elections: worth a line, at most one a second. */
-static void look_at_turn(struct worker *worker, uint64_t began_ns, uint64_t now_ns)
+static void look_at_turn(struct worker *worker, bool worked, uint64_t began_ns, uint64_t now_ns)
 {
     uint64_t took_ns = now_ns - began_ns;
 
+    account_took(&worker->account, worked, took_ns, now_ns, worker->clients, worker->peers,
+                 worker->counters);
     board_raise(&worker->counters->turn_ns_max, took_ns);
     if (took_ns < worker->options->election_timeout_ns / 2 ||
         now_ns - worker->slow_said_ns < WORKER_SAY_NS)
@@ -165,7 +173,7 @@ static void *worker_main(void *context)
         uint64_t now_ns = clock_monotonic_ns();
         uint64_t deadline_ns = UINT64_MAX;
 
-        look_at_turn(worker, began_ns, now_ns);
+        look_at_turn(worker, worked, began_ns, now_ns);
         if (atomic_load_explicit(&worker->stop, memory_order_acquire)) {
             if (!worker->stop_by_ns) {
                 worker->stop_by_ns = now_ns + WORKER_STOP_NS_MAX;
@@ -186,6 +194,7 @@ static void *worker_main(void *context)
         }
         began_ns = poller_rest(worker->poller, worked, deadline_ns);
     }
+    account_publish(&worker->account, worker->clients, worker->peers, worker->counters);
     port_thread_end(worker->clients);
     port_thread_end(worker->peers);
     return NULL;
@@ -221,11 +230,13 @@ bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max
     bool worked = false;
 
     for (int burst = 0; burst < bursts_max; burst++) {
+        enum wire_stage stage = account_enter(&worker->account, WIRE_STAGE_RX);
         uint32_t count = port_rx_burst(port, packets, PORT_BURST_MAX);
         /* Read after the burst was received: a batch that fills up in the middle of it is stamped
          * with this, and no stamp may be older than the arrival of what it covers. */
         uint64_t now_ns = clock_monotonic_ns();
 
+        (void)account_enter(&worker->account, stage);
         for (uint32_t i = 0; i < count; i++)
             take(worker, &packets[i], now_ns);
         port_rx_done(port);
@@ -238,18 +249,25 @@ bool worker_take_bursts(struct worker *worker, struct port *port, int bursts_max
 
 /* ---- one turn -------------------------------------------------------------------------------- */
 
-bool worker_turn(struct worker *worker)
+static bool turn(struct worker *worker)
 {
+    struct account *account = &worker->account;
     uint64_t now_ns = clock_monotonic_ns();
-    bool worked = worker_take_writes(worker, now_ns);
 
+    (void)account_enter(account, WIRE_STAGE_LOG);
+    bool worked = worker_take_writes(worker, now_ns);
+    (void)account_enter(account, WIRE_STAGE_COMMIT);
     worked |= worker_take_peers(worker);
+    (void)account_enter(account, WIRE_STAGE_OTHER);
     worked |= worker_take_mail(worker, now_ns);
     worked |= worker_take_handovers(worker);
+    (void)account_enter(account, WIRE_STAGE_COMMIT);
     now_ns = clock_monotonic_ns();
     for (uint32_t i = 0; i < worker->shards_count; i++)
         shard_received(&worker->shards[i], now_ns);
+    (void)account_enter(account, WIRE_STAGE_DECODE);
     worked |= worker_take_clients(worker);
+    (void)account_enter(account, WIRE_STAGE_OTHER);
     /* Read again: an entry's stamp is never older than the arrival of its last command. */
     now_ns = clock_monotonic_ns();
     for (uint32_t i = 0; i < worker->shards_count; i++)
@@ -257,10 +275,23 @@ bool worker_turn(struct worker *worker)
     /* What goes to peers leaves first: a commit waits for their disks, which start later than ours,
      * and what they are told was durable before this turn. Answers leave last: a disk must not
      * stand idle for them. */
+    (void)account_enter(account, WIRE_STAGE_SHIP);
     packer_flush(&worker->messages);
     port_tx_flush(worker->peers);
+    (void)account_enter(account, WIRE_STAGE_LOG);
     worker_submit_writes(worker);
+    (void)account_enter(account, WIRE_STAGE_TX);
     packer_flush(&worker->replies);
     port_tx_flush(worker->clients);
+    return worked;
+}
+
+bool worker_turn(struct worker *worker)
+{
+    account_turn_begin(&worker->account, worker->counters);
+    /* Shards tell of their stages only in a turn whose stages are measured. */
+    worker->host.stage = worker->account.sampling ? host_stage : NULL;
+    bool worked = turn(worker);
+    account_turn_end(&worker->account, worked, worker->counters);
     return worked;
 }

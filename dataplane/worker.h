@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "consensus/wal.h"
+#include "dataplane/account.h"
 #include "dataplane/board.h"
 #include "dataplane/packer.h"
 #include "dataplane/shard.h"
@@ -44,6 +45,7 @@ struct worker {
     const struct node_options *options;
     struct board *board;
     struct board_worker *counters;
+    struct account account;
 
     struct port *clients;
     struct port *peers;

@@ -148,6 +148,34 @@ static void answer_status(struct worker *worker, const struct wire_address *to,
                           &shards[i]);
 }
 
+static void answer_worker(struct worker *worker, const struct wire_address *to,
+                          const struct wire_page_request *request, uint64_t now_ns)
+{
+    static_assert(sizeof(struct wire_header) + sizeof(struct wire_worker_status) +
+                          ACCOUNT_COUNTERS_MAX * sizeof(struct wire_counter) <=
+                      WIRE_DATAGRAM_BYTES_MAX,
+                  "all that one worker has counted is one datagram");
+    const struct board *board = worker->board;
+    struct wire_counter counters[ACCOUNT_COUNTERS_MAX];
+    uint16_t workers = worker->options->workers;
+    uint16_t asked = request->from < workers ? (uint16_t)request->from : workers;
+    uint16_t count = asked < workers ? account_list(&board->workers[asked], counters) : 0;
+    struct wire_worker_status *status =
+        packer_add(&worker->replies, to, WIRE_OP_WORKER, sizeof *status + count * sizeof *counters);
+    double seconds = (double)(now_ns - board->started_ns) * 1e-9;
+
+    status->number = request->number;
+    status->uptime_ns = now_ns - board->started_ns;
+    if (seconds > 0)
+        status->cycles_per_second =
+            (uint64_t)((double)(clock_cycles() - board->started_cycles) / seconds);
+    status->node = worker->options->node;
+    status->worker = asked;
+    status->workers = workers;
+    status->count = count;
+    memcpy(status + 1, counters, count * sizeof *counters);
+}
+
 /* ---- items ----------------------------------------------------------------------------------- */
 
 static void answer_problem(struct worker *worker, const struct wire_address *to,
@@ -199,6 +227,10 @@ void worker_client_item(struct worker *worker, const struct wire_address *from,
     }
     if (item->op == WIRE_OP_STATUS) {
         answer_status(worker, from, (const struct wire_page_request *)item, now_ns);
+        return;
+    }
+    if (item->op == WIRE_OP_WORKER) {
+        answer_worker(worker, from, (const struct wire_page_request *)item, now_ns);
         return;
     }
     if (item->shard >= worker->options->shards) {

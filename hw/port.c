@@ -33,6 +33,15 @@ const struct port_counters *port_counters(const struct port *port)
     return &port->counters;
 }
 
+bool port_queue_counters(const struct port *port, const struct net_counters **net,
+                         const struct dpdk_counters **queue)
+{
+    if (port->kind->queue_counters == NULL)
+        return false;
+    port->kind->queue_counters(port, net, queue);
+    return true;
+}
+
 uint32_t port_rx_burst(struct port *port, struct port_packet *packets, uint32_t max)
 {
     return port->kind->rx_burst(port, packets, max);

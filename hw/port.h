@@ -109,6 +109,13 @@ void port_wakes(struct port *port, struct poller *poller);
 
 const struct port_counters *port_counters(const struct port *port);
 
+/* What the queue of a port past the kernel has counted (hw/net/net.h, hw/dpdk/dpdk.h), all ports on
+ * it together. False: the port is the kernel's. */
+struct net_counters;
+struct dpdk_counters;
+bool port_queue_counters(const struct port *port, const struct net_counters **net,
+                         const struct dpdk_counters **queue);
+
 /* "127.0.0.1:7400", "[::1]:7400". Names are resolved (blocking: not on a worker). 0 or negative
  * errno. */
 int port_address_parse(const char *text, struct port_address *address);

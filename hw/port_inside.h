@@ -22,6 +22,8 @@ struct port_kind {
     bool (*arm)(struct port *port);
     void (*disarm)(struct port *port);
     void (*wakes)(struct port *port, struct poller *poller);
+    void (*queue_counters)(const struct port *port, const struct net_counters **net,
+                           const struct dpdk_counters **queue);
 };
 
 struct port {

@@ -225,6 +225,8 @@ static const struct worker_family worker_families[] = {
     COUNTER("belay_pushes_repeated_total", "The same, once more for want of an acknowledgement.",
             pushes_repeated),
     COUNTER("belay_pushes_dropped_total", "The same, but there were too many.", pushes_dropped),
+    COUNTER("belay_turns_total", "Turns of a worker's loop.", turns),
+    COUNTER("belay_busy_turns_total", "Turns in which there was something to do.", turns_busy),
 #undef COUNTER
 };
 
@@ -245,6 +247,20 @@ static void write_rejects(FILE *out, const struct board *board)
     }
 }
 
+/* An array of struct board_worker, a sample for each of its details. */
+static void write_details(FILE *out, const struct board *board, const struct family *family,
+                          enum wire_count counter, size_t offset, unsigned count)
+{
+    begin(out, family);
+    for (uint16_t w = 0; w < board->options->workers; w++) {
+        const char *at = (const char *)&board->workers[w] + offset;
+        const _Atomic uint64_t *values = (const _Atomic uint64_t *)(const void *)at;
+        for (unsigned i = 0; i < count; i++)
+            fprintf(out, "%s{worker=\"%u\",of=\"%s\"} %" PRIu64 "\n", family->name, (unsigned)w,
+                    wire_count_detail(counter, i), BOARD_GET(values[i]));
+    }
+}
+
 static void write_workers(FILE *out, const struct board *board)
 {
     for (size_t i = 0; i < sizeof worker_families / sizeof *worker_families; i++) {
@@ -256,6 +272,25 @@ static void write_workers(FILE *out, const struct board *board)
                     BOARD_GET(*(const _Atomic uint64_t *)(const void *)at));
         }
     }
+    write_details(out, board,
+                  &(struct family){"belay_datagrams_total", "counter", "Datagrams, by direction."},
+                  WIRE_COUNT_DATAGRAMS, offsetof(struct board_worker, datagrams), WIRE_TRAFFICS);
+    write_details(out, board,
+                  &(struct family){"belay_stage_cycles_total", "counter",
+                                   "Processor cycles of sampled turns, by stage."},
+                  WIRE_COUNT_STAGE_CYCLES, offsetof(struct board_worker, stage_cycles),
+                  WIRE_STAGES);
+    write_details(out, board,
+                  &(struct family){"belay_frames_lost_total", "counter",
+                                   "Frames dropped by a port past the kernel, by reason."},
+                  WIRE_COUNT_FRAMES_LOST, offsetof(struct board_worker, frames_lost),
+                  WIRE_FRAME_LOSSES);
+    const struct family busy = {"belay_busy_seconds_total", "counter",
+                                "Time of the turns in which there was something to do."};
+    begin(out, &busy);
+    for (uint16_t w = 0; w < board->options->workers; w++)
+        fprintf(out, "%s{worker=\"%u\"} %.9g\n", busy.name, (unsigned)w,
+                (double)BOARD_GET(board->workers[w].busy_ns) / NS_PER_SECOND);
     const struct family turn = {"belay_turn_seconds_max", "gauge",
                                 "Longest turn of a worker's loop since the start."};
     begin(out, &turn);

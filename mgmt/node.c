@@ -531,6 +531,7 @@ int node_start(const struct node_options *options, struct node **out, char *erro
     pthread_mutex_init(&node->failure_mutex, NULL);
     node->board.options = &node->options;
     node->board.started_ns = clock_monotonic_ns();
+    node->board.started_cycles = clock_cycles();
     randombytes_buf(node->board.cookie_secret, sizeof node->board.cookie_secret);
     node->recovery = (struct recovery){
         .options = &node->options,

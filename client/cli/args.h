@@ -44,6 +44,7 @@ struct args_values {
     bool now;
     bool stale;
     bool wait_ready;
+    bool workers;
     const char *file;
     const char *directory;
     uint64_t token;

@@ -273,9 +273,19 @@ static int run_status(const struct args_values *values, const struct args_given 
     belay_cluster_info info;
     char reason[160] = "";
 
+    if (values->workers && values->wait_ready) {
+        struct parse_error error;
+        parse_fail(&error, "--workers and --wait-ready do not go together");
+        return command_usage_error("status", &error);
+    }
     belay_status status = command_open(values, NULL, NULL, &client);
     if (status != BELAY_OK)
         return exit_code_of(status);
+    if (values->workers) {
+        int workers_code = workers_status(values, client);
+        belay_client_close(client, command_close_ms(values));
+        return workers_code;
+    }
     if (values->wait_ready) {
         uint64_t timeout_ms = values->timeout_set ? values->timeout_ms : READY_TIMEOUT_MS;
         status = wait_ready(client, timeout_ms, &info, reason, sizeof reason);
@@ -299,18 +309,23 @@ static int run_status(const struct args_values *values, const struct args_given 
 static const struct args_option status_options[] = {
     {"wait-ready", 0, ARGS_FLAG, OPTION_AT(wait_ready), 0, NULL,
      "wait until all nodes answer and every shard has a leader (at most --timeout, 30s)"},
+    {"workers", 0, ARGS_FLAG, OPTION_AT(workers), 0, NULL,
+     "what each worker thread does and has dropped, and on what it spends its time"},
 };
 
 const struct args_command command_status = {
     .name = "status",
-    .synopsis = "[--wait-ready] [--timeout TIME]",
+    .synopsis = "[--wait-ready | --workers] [--timeout TIME]",
     .summary = "nodes, shards, leaders, indexes, counts",
     .description =
         "Asks every node for itself. The shards are shown as their leaders see them; -o json\n"
-        "has every node's report of every shard.",
+        "has every node's report of every shard. With --workers instead: for each worker since\n"
+        "its node was started how much of its time it had work (BUSY), and processor cycles per\n"
+        "request by stage of its loop, out of one busy turn in 32.",
     .examples = "  belay status\n"
                 "  belay status --wait-ready --timeout 30s\n"
-                "  belay status -o json | jq .ready\n",
+                "  belay status -o json | jq .ready\n"
+                "  belay status --workers\n",
     .options = status_options,
     .options_count = COUNT_OF(status_options),
     .positionals_min = 0,

@@ -67,6 +67,9 @@ int json_print_and_free(json_t *root, int code);
 
 const char *mode_text(belay_mode mode);
 
+/* `status --workers`: what each worker has counted. Returns the exit code. */
+int workers_status(const struct args_values *values, belay_client *client);
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 extern const struct args_command command_lock;

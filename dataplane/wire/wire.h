@@ -131,6 +131,7 @@ enum wire_op {
     /* answered by the node alone, without session */
     WIRE_OP_MAP = 48,
     WIRE_OP_STATUS = 49,
+    WIRE_OP_WORKER = 50,
     /* not replicated: the client has seen a push */
     WIRE_OP_PUSH_ACK = 64,
     /* node to client, not an answer to a number */
@@ -147,7 +148,8 @@ struct wire_lease_id {
 };
 static_assert(sizeof(struct wire_lease_id) == 16, "wire_lease_id is 16 bytes");
 
-/* Prefix of every request but MAP and STATUS (which are the bare item header + their body). */
+/* Prefix of every request but MAP, STATUS and WORKER (which are the bare item header + their body).
+ */
 struct wire_request {
     struct wire_item item;
     uint64_t session; /* OPEN: 0 */
@@ -538,6 +540,95 @@ struct wire_shard_status {
     uint64_t digest; /* of all that was decided up to applied_index; 0 = moving, ask again */
 };
 static_assert(sizeof(struct wire_shard_status) == 72, "wire_shard_status is 72 bytes");
+
+/* WORKER: what worker `from` of this node has counted since the node was started: `count` x struct
+ * wire_counter, those that are zero left out. */
+struct wire_worker_status {
+    struct wire_item item;
+    uint64_t number;
+    uint64_t uptime_ns;
+    uint64_t cycles_per_second; /* of what is counted in cycles */
+    uint16_t node;
+    uint16_t worker;  /* = workers: there is none with the number asked for, and count is 0 */
+    uint16_t workers; /* of this node */
+    uint16_t count;
+};
+static_assert(sizeof(struct wire_worker_status) == 40, "wire_worker_status is 40 bytes");
+
+struct wire_counter {
+    uint16_t counter; /* enum wire_count; a client skips those it does not know */
+    uint16_t detail;  /* which of several: a reason, a stage; else 0 */
+    uint32_t zero;
+    uint64_t value;
+};
+static_assert(sizeof(struct wire_counter) == 16, "wire_counter is 16 bytes");
+
+enum wire_count {
+    WIRE_COUNT_TURNS = 1,
+    WIRE_COUNT_TURNS_BUSY = 2, /* in which there was something to do */
+    WIRE_COUNT_BUSY_NS = 3,    /* spent in those */
+    WIRE_COUNT_TURN_NS_MAX = 4,
+    WIRE_COUNT_REQUESTS = 5,
+    WIRE_COUNT_CHALLENGES = 6,
+    WIRE_COUNT_HANDED_OVER = 7,
+    WIRE_COUNT_HANDED_OVER_DROPPED = 8,
+    WIRE_COUNT_IN_FLIGHT_DROPPED = 9,
+    WIRE_COUNT_RESENT_ANSWERS = 10,
+    WIRE_COUNT_UNAVAILABLE = 11,
+    WIRE_COUNT_PUSHES = 12,
+    WIRE_COUNT_PUSHES_REPEATED = 13,
+    WIRE_COUNT_PUSHES_DROPPED = 14,
+    WIRE_COUNT_DATAGRAMS = 15,        /* by enum wire_traffic */
+    WIRE_COUNT_REJECTED_CLIENT = 16,  /* by enum wire_reject */
+    WIRE_COUNT_REJECTED_PEER = 17,    /* the same */
+    WIRE_COUNT_SAMPLED_TURNS = 18,    /* busy turns whose stages were timed */
+    WIRE_COUNT_SAMPLED_REQUESTS = 19, /* in those */
+    WIRE_COUNT_STAGE_CYCLES = 20,     /* in those, by enum wire_stage */
+    WIRE_COUNT_FRAMES_LOST = 21,      /* of a port past the kernel, by enum wire_frame_loss */
+    WIRE_COUNT_FRAMES = 22,           /* the same, by enum wire_frames */
+    WIRE_COUNTS
+};
+
+enum wire_traffic {
+    WIRE_TRAFFIC_CLIENTS_IN,
+    WIRE_TRAFFIC_CLIENTS_OUT,
+    WIRE_TRAFFIC_CLIENTS_UNSENT, /* dropped or refused by what is below */
+    WIRE_TRAFFIC_PEERS_IN,
+    WIRE_TRAFFIC_PEERS_OUT,
+    WIRE_TRAFFIC_PEERS_UNSENT,
+    WIRE_TRAFFICS
+};
+
+/* What a turn of a worker's loop is spent on. */
+enum wire_stage {
+    WIRE_STAGE_RX,      /* bursts from the ports */
+    WIRE_STAGE_DECODE,  /* clients' datagrams: judged, admitted, copied into the log */
+    WIRE_STAGE_PROPOSE, /* an entry closed and given to Raft */
+    WIRE_STAGE_LOG,     /* writes to disk prepared, submitted and taken back */
+    WIRE_STAGE_SHIP,    /* messages and log to peers */
+    WIRE_STAGE_COMMIT,  /* peers' datagrams, and what Raft makes of them */
+    WIRE_STAGE_APPLY,   /* the lock machine, and its answers */
+    WIRE_STAGE_TX,      /* answers to clients */
+    WIRE_STAGE_OTHER,   /* hand-overs, snapshots, deadlines, reads */
+    WIRE_STAGES
+};
+
+/* Why a frame was dropped, or a datagram not sent: enum net_loss of hw/net, in its order. */
+enum { WIRE_FRAME_LOSSES = 18 };
+
+enum wire_frames {
+    WIRE_FRAMES_HANDED_OVER, /* came to this queue and belong to another */
+    WIRE_FRAMES_HANDED_OVER_DROPPED,
+    WIRE_FRAMES_SENT_FOR_OTHERS, /* by this queue pair, for a queue without one */
+    WIRE_FRAMES_SENT_FOR_OTHERS_DROPPED,
+    WIRE_FRAMES_NO_PORT,   /* to a UDP port that nobody has opened */
+    WIRE_FRAMES_OVERSIZED, /* longer than a buffer */
+    WIRE_FRAMES
+};
+
+/* "requests", and "rx" of "stage_cycles"; NULL = not known here, or the counter has no details. */
+const char *wire_count_name(unsigned counter);
+const char *wire_count_detail(unsigned counter, unsigned detail);
 
 /* ---- peer items ------------------------------------------------------------------------------ */
 

@@ -93,3 +93,84 @@ const char *wire_reject_name(unsigned reject)
     static_assert(sizeof(names) / sizeof(names[0]) == WIRE_REJECT_COUNT, "every reason has a name");
     return lookup(names, WIRE_REJECT_COUNT, reject);
 }
+
+const char *wire_count_name(unsigned counter)
+{
+    static const char *const names[] = {
+        [WIRE_COUNT_TURNS] = "turns",
+        [WIRE_COUNT_TURNS_BUSY] = "turns_busy",
+        [WIRE_COUNT_BUSY_NS] = "busy_ns",
+        [WIRE_COUNT_TURN_NS_MAX] = "turn_ns_max",
+        [WIRE_COUNT_REQUESTS] = "requests",
+        [WIRE_COUNT_CHALLENGES] = "challenges",
+        [WIRE_COUNT_HANDED_OVER] = "handed_over",
+        [WIRE_COUNT_HANDED_OVER_DROPPED] = "handed_over_dropped",
+        [WIRE_COUNT_IN_FLIGHT_DROPPED] = "in_flight_dropped",
+        [WIRE_COUNT_RESENT_ANSWERS] = "resent_answers",
+        [WIRE_COUNT_UNAVAILABLE] = "unavailable",
+        [WIRE_COUNT_PUSHES] = "pushes",
+        [WIRE_COUNT_PUSHES_REPEATED] = "pushes_repeated",
+        [WIRE_COUNT_PUSHES_DROPPED] = "pushes_dropped",
+        [WIRE_COUNT_DATAGRAMS] = "datagrams",
+        [WIRE_COUNT_REJECTED_CLIENT] = "rejected_client",
+        [WIRE_COUNT_REJECTED_PEER] = "rejected_peer",
+        [WIRE_COUNT_SAMPLED_TURNS] = "sampled_turns",
+        [WIRE_COUNT_SAMPLED_REQUESTS] = "sampled_requests",
+        [WIRE_COUNT_STAGE_CYCLES] = "stage_cycles",
+        [WIRE_COUNT_FRAMES_LOST] = "frames_lost",
+        [WIRE_COUNT_FRAMES] = "frames",
+    };
+    static_assert(sizeof(names) / sizeof(names[0]) == WIRE_COUNTS, "every counter has a name");
+    return counter < WIRE_COUNTS ? names[counter] : NULL;
+}
+
+static const char *const traffic_names[] = {
+    [WIRE_TRAFFIC_CLIENTS_IN] = "clients_in",         [WIRE_TRAFFIC_CLIENTS_OUT] = "clients_out",
+    [WIRE_TRAFFIC_CLIENTS_UNSENT] = "clients_unsent", [WIRE_TRAFFIC_PEERS_IN] = "peers_in",
+    [WIRE_TRAFFIC_PEERS_OUT] = "peers_out",           [WIRE_TRAFFIC_PEERS_UNSENT] = "peers_unsent",
+};
+static_assert(sizeof(traffic_names) / sizeof(traffic_names[0]) == WIRE_TRAFFICS, "each has one");
+
+static const char *const stage_names[] = {
+    [WIRE_STAGE_RX] = "rx",       [WIRE_STAGE_DECODE] = "decode", [WIRE_STAGE_PROPOSE] = "propose",
+    [WIRE_STAGE_LOG] = "log",     [WIRE_STAGE_SHIP] = "ship",     [WIRE_STAGE_COMMIT] = "commit",
+    [WIRE_STAGE_APPLY] = "apply", [WIRE_STAGE_TX] = "tx",         [WIRE_STAGE_OTHER] = "other",
+};
+static_assert(sizeof(stage_names) / sizeof(stage_names[0]) == WIRE_STAGES, "each has one");
+
+static const char *const frames_names[] = {
+    [WIRE_FRAMES_HANDED_OVER] = "handed_over",
+    [WIRE_FRAMES_HANDED_OVER_DROPPED] = "handed_over_dropped",
+    [WIRE_FRAMES_SENT_FOR_OTHERS] = "sent_for_others",
+    [WIRE_FRAMES_SENT_FOR_OTHERS_DROPPED] = "sent_for_others_dropped",
+    [WIRE_FRAMES_NO_PORT] = "no_port",
+    [WIRE_FRAMES_OVERSIZED] = "oversized",
+};
+static_assert(sizeof(frames_names) / sizeof(frames_names[0]) == WIRE_FRAMES, "each has one");
+
+static const char *const frame_loss_names[] = {
+    "runt",       "not_ours",  "ethertype", "source",     "ip_header",    "ip_checksum",
+    "fragment",   "extension", "protocol",  "udp_header", "udp_checksum", "icmp",
+    "echo_limit", "arp",       "discovery", "no_route",   "no_neighbour", "too_long",
+};
+static_assert(sizeof(frame_loss_names) / sizeof(frame_loss_names[0]) == WIRE_FRAME_LOSSES,
+              "each has one");
+
+const char *wire_count_detail(unsigned counter, unsigned detail)
+{
+    switch (counter) {
+    case WIRE_COUNT_DATAGRAMS:
+        return detail < WIRE_TRAFFICS ? traffic_names[detail] : NULL;
+    case WIRE_COUNT_REJECTED_CLIENT:
+    case WIRE_COUNT_REJECTED_PEER:
+        return detail < WIRE_REJECT_COUNT ? wire_reject_name(detail) : NULL;
+    case WIRE_COUNT_STAGE_CYCLES:
+        return detail < WIRE_STAGES ? stage_names[detail] : NULL;
+    case WIRE_COUNT_FRAMES_LOST:
+        return detail < WIRE_FRAME_LOSSES ? frame_loss_names[detail] : NULL;
+    case WIRE_COUNT_FRAMES:
+        return detail < WIRE_FRAMES ? frames_names[detail] : NULL;
+    default:
+        return NULL;
+    }
+}

@@ -212,6 +212,22 @@ static bool judge_status(const struct wire_item *item)
     return true;
 }
 
+static bool judge_worker(const struct wire_item *item)
+{
+    const struct wire_worker_status *worker = (const struct wire_worker_status *)item;
+
+    if (item->bytes < sizeof(*worker) || worker->worker > worker->workers ||
+        (worker->worker == worker->workers && worker->count != 0) ||
+        item->bytes != sizeof(*worker) + worker->count * sizeof(struct wire_counter))
+        return false;
+    const struct wire_counter *counters = (const struct wire_counter *)(worker + 1);
+    for (uint16_t i = 0; i < worker->count; i++) {
+        if (counters[i].zero != 0)
+            return false;
+    }
+    return true;
+}
+
 /* Statuses without a body of their own: a bare reply, or one that says which limit or field. */
 static bool judge_plain(const struct wire_item *item)
 {
@@ -246,6 +262,8 @@ static bool judge_ok(const struct wire_item *item)
         return judge_map(item);
     case WIRE_OP_STATUS:
         return judge_status(item);
+    case WIRE_OP_WORKER:
+        return judge_worker(item);
     default:
         return false;
     }
@@ -254,7 +272,7 @@ static bool judge_ok(const struct wire_item *item)
 static bool is_answered(uint8_t op)
 {
     return (op >= WIRE_OP_OPEN && op <= WIRE_OP_LOGGED_LAST) || op == WIRE_OP_QUERY ||
-           op == WIRE_OP_LIST || op == WIRE_OP_MAP || op == WIRE_OP_STATUS;
+           op == WIRE_OP_LIST || op == WIRE_OP_MAP || op == WIRE_OP_STATUS || op == WIRE_OP_WORKER;
 }
 
 bool wire_judge_reply(const struct wire_item *item)

@@ -332,6 +332,7 @@ struct wire_verdict wire_judge_request(const struct wire_item *item, bool from_l
         return judge_read(item);
     case WIRE_OP_MAP:
     case WIRE_OP_STATUS:
+    case WIRE_OP_WORKER:
         return judge_page(item);
     case WIRE_OP_PUSH_ACK:
         return judge_push_ack(item);

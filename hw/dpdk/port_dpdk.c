@@ -237,6 +237,14 @@ static void dpdk_port_close(struct port *base)
     free(port);
 }
 
+static void dpdk_queue_counters(const struct port *port, const struct net_counters **net,
+                                const struct dpdk_counters **queue)
+{
+    const struct dpdk_queue *own = ((const struct dpdk_port *)port)->queue;
+    *net = &own->net.counters;
+    *queue = &own->counters;
+}
+
 static const struct port_kind dpdk_kind = {
     .close = dpdk_port_close,
     .rx_burst = dpdk_rx_burst,
@@ -250,6 +258,7 @@ static const struct port_kind dpdk_kind = {
     .disarm = dpdk_disarm,
     .thread_begin = dpdk_thread_begin,
     .thread_end = dpdk_thread_end,
+    .queue_counters = dpdk_queue_counters,
 };
 
 int port_dpdk_open(struct dpdk_device *device, uint16_t queue_number,

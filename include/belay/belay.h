@@ -376,6 +376,35 @@ BELAY_API belay_status belay_cluster_status(belay_client *client, uint64_t timeo
                                             belay_cluster_info *info);
 BELAY_API void belay_cluster_info_free(belay_cluster_info *info);
 
+/* Something that a worker has counted since its node was started. */
+typedef struct belay_counter {
+    const char *name;   /* "requests"; a constant */
+    const char *detail; /* which of several: "rx" of "stage_cycles"; "" = there are none */
+    uint64_t value;     /* never 0; names end in _ns or _cycles where it is no plain count */
+} belay_counter;
+
+typedef struct belay_worker_info {
+    uint16_t node, worker;
+    uint64_t uptime_ns;
+    uint64_t cycles_per_second; /* of the processor's counter, as measured */
+    size_t counters_count;
+    belay_counter *counters;
+} belay_worker_info;
+
+typedef struct belay_workers_info {
+    size_t nodes_count;
+    belay_node_info *nodes; /* of these endpoint, reachable, node, workers and uptime_ns are set */
+    size_t workers_count;
+    belay_worker_info *workers;
+} belay_workers_info;
+
+/* Asks every node what each of its workers has counted (docs/operations.md says what the counters
+ * mean). BELAY_OK also if some nodes do not answer in timeout_ms: they are listed as not reachable.
+ * BELAY_CLOSED, BELAY_NO_MEMORY: nothing is left to be freed. Any thread; blocks. */
+BELAY_API belay_status belay_workers_status(belay_client *client, uint64_t timeout_ms,
+                                            belay_workers_info *info);
+BELAY_API void belay_workers_info_free(belay_workers_info *info);
+
 /* ---- fencing: the resource's side ------------------------------------------------------------ */
 
 /* Remembers the highest token seen per key and refuses lower ones. What a storage server does

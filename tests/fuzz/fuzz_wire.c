@@ -66,6 +66,13 @@ static void use_reply(const struct wire_item *item)
     } else if (item->status == WIRE_OK && item->op == WIRE_OP_STATUS) {
         const struct wire_node_status *status = (const struct wire_node_status *)item;
         read_all(status + 1, status->count * sizeof(struct wire_shard_status));
+    } else if (item->status == WIRE_OK && item->op == WIRE_OP_WORKER) {
+        const struct wire_worker_status *worker = (const struct wire_worker_status *)item;
+        const struct wire_counter *counters = (const struct wire_counter *)(worker + 1);
+        for (uint16_t i = 0; i < worker->count; i++) {
+            (void)wire_count_name(counters[i].counter);
+            (void)wire_count_detail(counters[i].counter, counters[i].detail);
+        }
     }
 }
 

@@ -664,6 +664,30 @@ static void say_status(struct fake *f, uint8_t node, const struct wire_page_requ
     fake_reply(f, node, &status);
 }
 
+/* Two workers a node; the second has counted something that clients do not know. */
+static void say_worker(struct fake *f, uint8_t node, const struct wire_page_request *page)
+{
+    struct {
+        struct wire_worker_status status;
+        struct wire_counter counters[3];
+    } answer = {.status = {.item = {.op = WIRE_OP_WORKER},
+                           .number = page->number,
+                           .uptime_ns = 5,
+                           .cycles_per_second = 1000,
+                           .node = (uint16_t)(node + 1),
+                           .worker = (uint16_t)page->from,
+                           .workers = 2,
+                           .count = page->from == 0 ? 2 : 3}};
+
+    answer.counters[0] = (struct wire_counter){.counter = WIRE_COUNT_REQUESTS, .value = 7};
+    answer.counters[1] = (struct wire_counter){
+        .counter = WIRE_COUNT_STAGE_CYCLES, .detail = WIRE_STAGE_APPLY, .value = 8};
+    answer.counters[2] = (struct wire_counter){.counter = 999, .value = 9};
+    answer.status.item.bytes =
+        (uint16_t)(sizeof(answer.status) + answer.status.count * sizeof(answer.counters[0]));
+    fake_reply(f, node, &answer);
+}
+
 static void redirect(struct fake *f, uint8_t node, const struct wire_request *request)
 {
     struct wire_redirect redirect = {.reply = plain(request, WIRE_NOT_LEADER), .term = f->term};
@@ -683,6 +707,8 @@ static void node_item(struct fake *f, uint8_t node, const struct wire_item *item
         say_map(f, node, (const struct wire_page_request *)item);
     else if (item->op == WIRE_OP_STATUS)
         say_status(f, node, (const struct wire_page_request *)item);
+    else if (item->op == WIRE_OP_WORKER)
+        say_worker(f, node, (const struct wire_page_request *)item);
     else if (item->op == WIRE_OP_PUSH_ACK)
         f->pushes_acked++;
     else if (node != f->leader)

@@ -1,3 +1,4 @@
+belay_unit_test(test_account belay_dataplane belay_dpdk)
 belay_unit_test(test_push belay_dataplane)
 belay_unit_test(test_shard belay_dataplane)
 belay_unit_test(test_shard_one_sided belay_dataplane)

@@ -678,11 +678,14 @@ Test(core, reads_need_no_session)
     const struct fake_completion *done = ended_with(f, 1, 1000, BELAY_OK);
     cr_assert(done->op == WIRE_OP_QUERY);
     cr_assert_eq(fake_sent_ops(f, WIRE_OP_OPEN), 0);
-    cr_assert_eq(core_status(f->core, f->now_ns, 1, 0, 2, NULL), BELAY_OK);
+    cr_assert_eq(core_ask_node(f->core, f->now_ns, WIRE_OP_STATUS, 1, 0, 2, NULL), BELAY_OK);
     done = ended_with(f, 2, 1000, BELAY_OK);
     cr_assert(done->op == WIRE_OP_STATUS);
+    cr_assert_eq(core_ask_node(f->core, f->now_ns, WIRE_OP_WORKER, 1, 1, 4, NULL), BELAY_OK);
+    done = ended_with(f, 4, 1000, BELAY_OK);
+    cr_assert(done->op == WIRE_OP_WORKER);
     f->up[1] = false;
-    core_status(f->core, f->now_ns, 1, 0, 3, NULL);
+    core_ask_node(f->core, f->now_ns, WIRE_OP_STATUS, 1, 0, 3, NULL);
     ended_with(f, 3, 6000, BELAY_UNREACHABLE);
     fake_free(f);
 }

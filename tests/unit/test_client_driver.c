@@ -200,6 +200,25 @@ static belay_lock *acquire(belay_client *client, const char *name, uint64_t ttl_
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
+/* Both workers of the three nodes, with the counters that have a name. */
+static void workers_are_listed(belay_client *client)
+{
+    belay_workers_info info;
+    CHECK(belay_workers_status(client, 1000, &info) == BELAY_OK);
+    CHECK(info.nodes_count == 3 && info.nodes[2].reachable && info.nodes[2].workers == 2);
+    CHECK(info.workers_count == 6);
+    for (size_t i = 0; i < info.workers_count; i++) {
+        const belay_worker_info *worker = &info.workers[i];
+        CHECK(worker->worker == i % 2 && worker->cycles_per_second == 1000);
+        CHECK(worker->counters_count == 2);
+        CHECK(strcmp(worker->counters[0].name, "requests") == 0);
+        CHECK(worker->counters[0].detail[0] == '\0' && worker->counters[0].value == 7);
+        CHECK(strcmp(worker->counters[1].detail, "apply") == 0);
+    }
+    belay_workers_info_free(&info);
+    belay_workers_info_free(&info); /* once more does no harm */
+}
+
 static void test_blocking_calls(void)
 {
     struct server *server = server_start();
@@ -244,6 +263,7 @@ static void test_blocking_calls(void)
     CHECK(belay_cluster_status(client, 1000, &info) == BELAY_OK);
     CHECK(info.nodes_count == 3 && info.nodes[2].reachable);
     belay_cluster_info_free(&info);
+    workers_are_listed(client);
     acquire(client, "left behind", 60000);
     belay_client_close(client, 2000);
     CHECK(leases(server) == 0);

@@ -108,6 +108,11 @@ Test(metrics, workers_and_what_they_refuse)
     assert_says("belay_turn_seconds_max{worker=\"0\"} 0.0015");
     assert_says("belay_datagrams_rejected_total{worker=\"0\",port=\"peer\",reason=\"tag\"} 4");
     assert_says("belay_datagrams_rejected_total{worker=\"0\",port=\"client\",reason=\"tag\"} 0");
+    BOARD_SET(board.workers[0].frames_lost[0], UINT64_C(9));
+    BOARD_SET(board.workers[0].busy_ns, UINT64_C(2500000000));
+    assert_says("belay_frames_lost_total{worker=\"0\",of=\"runt\"} 9");
+    assert_says("belay_datagrams_total{worker=\"0\",of=\"peers_unsent\"} 0");
+    assert_says("belay_busy_seconds_total{worker=\"0\"} 2.5");
     assert_silent("accepted");
     assert_silent("worker=\"1\"");
     assert_silent("shard=\"2\"");

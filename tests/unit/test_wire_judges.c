@@ -303,6 +303,8 @@ Test(request, pages)
     spoil_each(&page, free_ranges, judge_from_client, "map");
     page.item.op = WIRE_OP_STATUS;
     spoil_each(&page, free_ranges, judge_from_client, "status");
+    page.item.op = WIRE_OP_WORKER;
+    spoil_each(&page, free_ranges, judge_from_client, "worker");
 }
 
 Test(request, numbers)
@@ -340,7 +342,7 @@ Test(request, unknown_ops_and_lengths)
 
     for (unsigned op = 0; op < 256; op++) {
         bool known =
-            (op >= 1 && op <= 9) || op == 32 || op == 33 || op == 48 || op == 49 || op == 64;
+            (op >= 1 && op <= 9) || op == 32 || op == 33 || (op >= 48 && op <= 50) || op == 64;
         item->op = (uint8_t)op;
         for (unsigned bytes = 0; bytes <= 256; bytes++) {
             item->bytes = (uint16_t)bytes;
@@ -512,6 +514,41 @@ Test(reply, reads)
     cr_assert_not(wire_judge_reply(&status->item));
 }
 
+Test(reply, worker)
+{
+    struct {
+        struct wire_worker_status status;
+        struct wire_counter counters[3];
+    } answer = {.status = {.item = {.bytes = 40 + 3 * 16, .op = WIRE_OP_WORKER},
+                           .worker = 1,
+                           .workers = 2,
+                           .count = 3}};
+    const struct wire_item *item = &answer.status.item;
+    cr_assert(wire_judge_reply(item));
+    answer.counters[2] =
+        (struct wire_counter){.counter = UINT16_MAX, .detail = UINT16_MAX, .value = UINT64_MAX};
+    cr_assert(wire_judge_reply(item), "counters of a later version are let through");
+    answer.counters[2].zero = 1;
+    cr_assert_not(wire_judge_reply(item));
+    answer.counters[2].zero = 0;
+    for (unsigned count = 0; count < 70; count++) {
+        answer.status.count = (uint16_t)count;
+        cr_assert_eq(wire_judge_reply(item), count == 3, "%u", count);
+    }
+    answer.status.count = UINT16_MAX; /* 40 + 16 * 65535 is 24 more than 2^20 */
+    cr_assert_not(wire_judge_reply(item));
+    answer.status.count = 3;
+    answer.status.worker = 3;
+    cr_assert_not(wire_judge_reply(item));
+    answer.status.worker = 2;
+    cr_assert_not(wire_judge_reply(item), "a worker that is not there has counted nothing");
+    answer.status.count = 0;
+    answer.status.item.bytes = 40;
+    cr_assert(wire_judge_reply(item));
+    answer.status.item.bytes = 32;
+    cr_assert_not(wire_judge_reply(item));
+}
+
 /* A bare reply may say every status that has no body of its own, and only to ops with answers. */
 Test(reply, plain_statuses)
 {
@@ -527,7 +564,7 @@ Test(reply, plain_statuses)
     }
     for (unsigned op = 0; op < 256; op++) {
         struct wire_reply reply = reply_of((uint8_t)op, WIRE_UNAVAILABLE, 24);
-        bool known = (op >= 1 && op <= 9) || op == 32 || op == 33 || op == 48 || op == 49;
+        bool known = (op >= 1 && op <= 9) || op == 32 || op == 33 || (op >= 48 && op <= 50);
         bool notice = op == WIRE_OP_NODE;
         cr_assert_eq(wire_judge_reply(&reply.item), known || notice, "op %u", op);
     }
