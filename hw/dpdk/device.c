@@ -8,16 +8,13 @@
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "hw/dpdk/inside.h"
+#include "hw/dpdk/start.h"
 
 enum {
     ARGUMENTS_MAX = 16,
@@ -25,22 +22,6 @@ enum {
     BUFFER_BYTES = RTE_MBUF_DEFAULT_BUF_SIZE + 256, /* with what the pool adds */
     OTHER_MIB = 48,                                 /* drivers, rings, DPDK itself */
 };
-
-__attribute__((format(printf, 2, 3))) static bool fails(char *error, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(error, DPDK_ERROR_BYTES, format, arguments);
-    va_end(arguments);
-    return false;
-}
-
-/* "dddd:bb:dd.f" or "bb:dd.f" */
-static bool is_pci(const char *device)
-{
-    return strspn(device, "0123456789abcdefABCDEF:.") == strlen(device) &&
-           strchr(device, ':') != NULL;
-}
 
 /* ---- DPDK itself ----------------------------------------------------------------------------- */
 
@@ -63,9 +44,9 @@ static bool start_eal(const struct dpdk_options *options, char *error)
     int count = 3;
     cpu_set_t affinity;
     if (started)
-        return fails(error, "DPDK was started before: one device per process");
-    if (!options->hugepages && is_pci(options->device))
-        return fails(error, "%s is a PCI device: it needs hugepages", options->device);
+        return dpdk_fails(error, "DPDK was started before: one device per process");
+    if (!options->hugepages && dpdk_is_pci(options->device))
+        return dpdk_fails(error, "%s is a PCI device: it needs hugepages", options->device);
     uint32_t needed_mib =
         OTHER_MIB + (uint32_t)(buffers_count(options) / 1024 * BUFFER_BYTES / 1024);
     (void)snprintf(memory, sizeof memory, "%u",
@@ -82,7 +63,7 @@ static bool start_eal(const struct dpdk_options *options, char *error)
         arguments[count++] = "--no-huge";
         arguments[count++] = "--no-shconf";
     }
-    if (is_pci(options->device)) {
+    if (dpdk_is_pci(options->device)) {
         arguments[count++] = "-a";
         arguments[count++] = (char *)(uintptr_t)options->device;
     } else {
@@ -93,8 +74,8 @@ static bool start_eal(const struct dpdk_options *options, char *error)
     int taken = rte_eal_init(count, arguments);
     (void)sched_setaffinity(0, sizeof affinity, &affinity); /* it has pinned this thread */
     if (taken < 0)
-        return fails(error, "DPDK does not start: %s%s", rte_strerror(rte_errno),
-                     options->hugepages ? "; are there hugepages?" : "");
+        return dpdk_fails(error, "DPDK does not start: %s%s", rte_strerror(rte_errno),
+                          options->hugepages ? "; are there hugepages?" : "");
     started = true;
     return true;
 }
@@ -104,7 +85,7 @@ static bool is_bound_to_vfio(const char *device)
 {
     char path[128], driver[PATH_MAX];
     const char *domain = strchr(device, ':') == strrchr(device, ':') ? "0000:" : "";
-    if (!is_pci(device))
+    if (!dpdk_is_pci(device))
         return false;
     (void)snprintf(path, sizeof path, "/sys/bus/pci/devices/%s%s/driver", domain, device);
     ssize_t length = readlink(path, driver, sizeof driver - 1);
@@ -117,57 +98,25 @@ static bool is_bound_to_vfio(const char *device)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* A process that was killed leaves its vhost socket, and DPDK takes any for one in use. */
-static bool make_way(const char *name, char *error)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat found;
-    const char *path = strstr(name, ",iface=");
-    if (strncmp(name, "net_vhost", strlen("net_vhost")) != 0 || path == NULL ||
-        strstr(name, ",client=1") != NULL)
-        return true;
-    path += strlen(",iface=");
-    size_t length = strcspn(path, ",");
-    if (length >= sizeof address.sun_path)
-        return fails(error, "%s: a socket's path has at most %zu bytes", name,
-                     sizeof address.sun_path - 1);
-    memcpy(address.sun_path, path, length);
-    if (lstat(address.sun_path, &found) != 0)
-        return true;
-    if (!S_ISSOCK(found.st_mode))
-        return fails(error, "%s is in the way of a socket", address.sun_path);
-    int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool refused = descriptor >= 0 &&
-                   connect(descriptor, (struct sockaddr *)&address, sizeof address) != 0 &&
-                   errno == ECONNREFUSED;
-    if (descriptor >= 0)
-        (void)close(descriptor);
-    if (!refused)
-        return fails(error, "another process listens on %s", address.sun_path);
-    return unlink(address.sun_path) == 0 ||
-           fails(error, "%s is left over and cannot be removed: %s", address.sun_path,
-                 strerror(errno));
-}
-
 static bool find_device(struct dpdk_device *device, const char *name, char *error)
 {
     char bare[NAME_BYTES];
     size_t length = strcspn(name, ",");
     if (length >= sizeof bare)
-        return fails(error, "'%s' is too long for a device's name", name);
+        return dpdk_fails(error, "'%s' is too long for a device's name", name);
     memcpy(bare, name, length);
     bare[length] = '\0';
-    if (!make_way(name, error))
+    if (!dpdk_make_way(name, error))
         return false;
-    if (!is_pci(name)) {
+    if (!dpdk_is_pci(name)) {
         int result = rte_dev_probe(name);
         if (result < 0)
-            return fails(error, "%s: %s: is the driver's name right, and may it do this?", name,
-                         rte_strerror(-result));
+            return dpdk_fails(error, "%s: %s: is the driver's name right, and may it do this?",
+                              name, rte_strerror(-result));
     }
     if (rte_eth_dev_get_port_by_name(bare, &device->port_id) != 0)
-        return fails(error, "%s: no network device%s", name,
-                     is_pci(name) ? ": bind it to vfio-pci first (dpdk-devbind.py)" : "");
+        return dpdk_fails(error, "%s: no network device%s", name,
+                          dpdk_is_pci(name) ? ": bind it to vfio-pci first (dpdk-devbind.py)" : "");
     return true;
 }
 
@@ -178,13 +127,13 @@ static bool configure(struct dpdk_device *device, const struct dpdk_options *opt
     uint16_t rx_descriptors = RX_DESCRIPTORS, tx_descriptors = TX_DESCRIPTORS;
     int result = rte_eth_dev_info_get(device->port_id, &device->info);
     if (result != 0)
-        return fails(error, "%s: %s", options->device, rte_strerror(-result));
+        return dpdk_fails(error, "%s: %s", options->device, rte_strerror(-result));
     uint16_t most = device->info.max_rx_queues < device->info.max_tx_queues
                         ? device->info.max_rx_queues
                         : device->info.max_tx_queues;
     device->pairs_count = options->queues < most ? options->queues : most;
     if (device->pairs_count == 0)
-        return fails(error, "%s has no queues", options->device);
+        return dpdk_fails(error, "%s has no queues", options->device);
     if (device->pairs_count > 1) {
         const uint64_t udp = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
         device->hashes = udp & device->info.flow_type_rss_offloads;
@@ -216,7 +165,7 @@ static bool configure(struct dpdk_device *device, const struct dpdk_options *opt
             result = rte_eth_tx_queue_setup(device->port_id, queue, tx_descriptors, socket, NULL);
     }
     return result == 0 ||
-           fails(error, "%s cannot be set up: %s", options->device, rte_strerror(-result));
+           dpdk_fails(error, "%s cannot be set up: %s", options->device, rte_strerror(-result));
 }
 
 static bool make_queues(struct dpdk_device *device, const struct dpdk_options *options, char *error)
@@ -224,16 +173,16 @@ static bool make_queues(struct dpdk_device *device, const struct dpdk_options *o
     struct net_options net = options->net;
     struct rte_ether_addr mac;
     if (rte_eth_macaddr_get(device->port_id, &mac) != 0)
-        return fails(error, "%s has no hardware address", options->device);
+        return dpdk_fails(error, "%s has no hardware address", options->device);
     memcpy(net.mac, mac.addr_bytes, sizeof net.mac);
     net.tx_checksums = device->tx_checksums;
     const char *wrong = net_options_check(&net);
     if (wrong != NULL)
-        return fails(error, "%s: %s", options->device, wrong);
+        return dpdk_fails(error, "%s: %s", options->device, wrong);
     for (uint16_t number = 0; number < options->queues; number++) {
         struct dpdk_queue *queue = aligned_alloc(64, (sizeof *queue + 63) / 64 * 64);
         if (queue == NULL)
-            return fails(error, "out of memory");
+            return dpdk_fails(error, "out of memory");
         memset(queue, 0, sizeof *queue);
         queue->device = device;
         queue->number = number;
@@ -267,7 +216,7 @@ static bool make_mailboxes(struct dpdk_device *device, char *error)
             if (sends)
                 queue->to_send[from] = make_mailbox();
             if (queue->given[from] == NULL || (sends && queue->to_send[from] == NULL))
-                return fails(error, "out of memory");
+                return dpdk_fails(error, "out of memory");
         }
     }
     return true;
@@ -320,14 +269,14 @@ static bool open_device(struct dpdk_device *device, const struct dpdk_options *o
     device->pool =
         rte_pktmbuf_pool_create("belay", buffers, 128, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
     if (device->pool == NULL)
-        return fails(error, "%u packet buffers do not fit into DPDK's memory: %s", buffers,
-                     rte_strerror(rte_errno));
+        return dpdk_fails(error, "%u packet buffers do not fit into DPDK's memory: %s", buffers,
+                          rte_strerror(rte_errno));
     if (!find_device(device, options->device, error) || !configure(device, options, error) ||
         !make_queues(device, options, error) || !make_mailboxes(device, error))
         return false;
     int result = rte_eth_dev_start(device->port_id);
     if (result != 0)
-        return fails(error, "%s does not start: %s", options->device, rte_strerror(-result));
+        return dpdk_fails(error, "%s does not start: %s", options->device, rte_strerror(-result));
     join_groups(device);
     find_interrupts(device);
     return true;
@@ -336,12 +285,12 @@ static bool open_device(struct dpdk_device *device, const struct dpdk_options *o
 struct dpdk_device *dpdk_open(const struct dpdk_options *options, char error[DPDK_ERROR_BYTES])
 {
     if (options->queues == 0 || options->queues > DPDK_QUEUES_MAX) {
-        (void)fails(error, "the number of queues must be from 1 to %d", DPDK_QUEUES_MAX);
+        (void)dpdk_fails(error, "the number of queues must be from 1 to %d", DPDK_QUEUES_MAX);
         return NULL;
     }
     struct dpdk_device *device = calloc(1, sizeof *device);
     if (device == NULL) {
-        (void)fails(error, "out of memory");
+        (void)dpdk_fails(error, "out of memory");
         return NULL;
     }
     device->port_id = RTE_MAX_ETHPORTS;

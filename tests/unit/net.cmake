@@ -1,4 +1,5 @@
 belay_unit_test(test_net belay_net belay_hw)
 belay_unit_test(test_net_queues belay_net belay_hw)
 belay_plain_test(test_net_kernel belay_net belay_hw)
+belay_unit_test(test_dpdk_start belay_dpdk)
 belay_plain_test(test_port_dpdk belay_dpdk)
