@@ -23,6 +23,8 @@ static int open_device(struct ports *ports, char *error, size_t error_bytes)
         .hugepages = options->dpdk.hugepages,
         .interrupts = options->polling == POLLER_ADAPTIVE,
         .memory_mib = (uint32_t)(options->dpdk.memory_bytes / (1024 * 1024)),
+        .pinned = options->first_core >= 0,
+        .first_core = options->first_core >= 0 ? (uint32_t)options->first_core : 0,
     };
     if (options->dpdk.device[0] == '\0')
         return 0;

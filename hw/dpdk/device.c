@@ -17,7 +17,6 @@
 #include "hw/dpdk/start.h"
 
 enum {
-    ARGUMENTS_MAX = 16,
     NAME_BYTES = RTE_ETH_NAME_MAX_LEN,
     BUFFER_BYTES = RTE_MBUF_DEFAULT_BUF_SIZE + 256, /* with what the pool adds */
     OTHER_MIB = 48,                                 /* drivers, rings, DPDK itself */
@@ -33,15 +32,11 @@ static uint32_t buffers_count(const struct dpdk_options *options)
     return options->queues * (queue + (options->queues - 1u) * 2 * HANDED_OVER_MAX);
 }
 
-/* The environment layer as it is wanted here: no files of its own anywhere, no other processes, no
- * thread but ours and its own for interrupts. */
-static bool start_eal(const struct dpdk_options *options, char *error)
+static bool start_eal(const struct dpdk_options *options, int numa_node, char *error)
 {
     static bool started;
-    char memory[16];
-    char core[16];
-    char *arguments[ARGUMENTS_MAX] = {"belay", "--no-telemetry", "--log-level=*:error"};
-    int count = 3;
+    struct dpdk_arguments arguments;
+    char where[32] = "";
     cpu_set_t affinity;
     if (started)
         return dpdk_fails(error, "DPDK was started before: one device per process");
@@ -49,33 +44,20 @@ static bool start_eal(const struct dpdk_options *options, char *error)
         return dpdk_fails(error, "%s is a PCI device: it needs hugepages", options->device);
     uint32_t needed_mib =
         OTHER_MIB + (uint32_t)(buffers_count(options) / 1024 * BUFFER_BYTES / 1024);
-    (void)snprintf(memory, sizeof memory, "%u",
-                   options->memory_mib > 0 ? options->memory_mib : needed_mib);
-    (void)snprintf(core, sizeof core, "%d", sched_getcpu());
-    arguments[count++] = "-l"; /* no threads of DPDK's on other cores */
-    arguments[count++] = core;
-    arguments[count++] = "-m";
-    arguments[count++] = memory;
-    arguments[count++] = "--single-file-segments"; /* few descriptors to share with virtio-user */
-    if (options->hugepages) {
-        arguments[count++] = "--in-memory";
-    } else {
-        arguments[count++] = "--no-huge";
-        arguments[count++] = "--no-shconf";
-    }
-    if (dpdk_is_pci(options->device)) {
-        arguments[count++] = "-a";
-        arguments[count++] = (char *)(uintptr_t)options->device;
-    } else {
-        arguments[count++] = "--no-pci";
-    }
+    dpdk_arguments_make(&arguments, options,
+                        options->memory_mib > 0 ? options->memory_mib : needed_mib, sched_getcpu(),
+                        numa_node);
     CPU_ZERO(&affinity);
     (void)sched_getaffinity(0, sizeof affinity, &affinity);
-    int taken = rte_eal_init(count, arguments);
+    int taken = rte_eal_init(arguments.count, arguments.words);
     (void)sched_setaffinity(0, sizeof affinity, &affinity); /* it has pinned this thread */
+    if (numa_node >= 0)
+        (void)snprintf(where, sizeof where, " on NUMA node %d", numa_node);
+    if (taken < 0 && options->hugepages)
+        return dpdk_fails(error, "DPDK does not start: %s; are there hugepages%s?",
+                          rte_strerror(rte_errno), where);
     if (taken < 0)
-        return dpdk_fails(error, "DPDK does not start: %s%s", rte_strerror(rte_errno),
-                          options->hugepages ? "; are there hugepages?" : "");
+        return dpdk_fails(error, "DPDK does not start: %s", rte_strerror(rte_errno));
     started = true;
     return true;
 }
@@ -84,10 +66,10 @@ static bool start_eal(const struct dpdk_options *options, char *error)
 static bool is_bound_to_vfio(const char *device)
 {
     char path[128], driver[PATH_MAX];
-    const char *domain = strchr(device, ':') == strrchr(device, ':') ? "0000:" : "";
     if (!dpdk_is_pci(device))
         return false;
-    (void)snprintf(path, sizeof path, "/sys/bus/pci/devices/%s%s/driver", domain, device);
+    (void)snprintf(path, sizeof path, "/sys/bus/pci/devices/%s%s/driver", dpdk_pci_domain(device),
+                   device);
     ssize_t length = readlink(path, driver, sizeof driver - 1);
     if (length < 0)
         return false;
@@ -264,10 +246,11 @@ static void find_interrupts(struct dpdk_device *device)
 static bool open_device(struct dpdk_device *device, const struct dpdk_options *options, char *error)
 {
     uint32_t buffers = buffers_count(options);
-    if (!start_eal(options, error))
+    int numa_node = options->hugepages ? dpdk_numa_node("/sys", options) : -1;
+    if (!start_eal(options, numa_node, error))
         return false;
-    device->pool =
-        rte_pktmbuf_pool_create("belay", buffers, 128, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+    device->pool = rte_pktmbuf_pool_create("belay", buffers, 128, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+                                           numa_node >= 0 ? numa_node : SOCKET_ID_ANY);
     if (device->pool == NULL)
         return dpdk_fails(error, "%u packet buffers do not fit into DPDK's memory: %s", buffers,
                           rte_strerror(rte_errno));

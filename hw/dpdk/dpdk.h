@@ -29,6 +29,10 @@ struct dpdk_options {
     bool hugepages;      /* false: ordinary memory, which only virtual devices can use */
     bool interrupts;     /* sleepers shall be woken by the device, where it can */
     uint32_t memory_mib; /* for packet buffers and the device's driver; 0 = what `queues` need */
+    /* The thread of queue i runs on core first_core + i: memory near these, if the device is near
+     * none. */
+    bool pinned;
+    uint32_t first_core;
 };
 
 /* Of one queue. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes before DPDK's start: whose socket is in the way.
+ * What comes before DPDK's start: whose socket is in the way, where memory shall be, and what DPDK
+ * is told.
  */
 #include <criterion/criterion.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,4 +167,130 @@ Test(dpdk_start, a_path_that_is_too_long)
     memset(device + strlen(device), 'x', 120);
     cr_assert(!dpdk_make_way(device, error));
     cr_assert_not_null(strstr(error, "at most 107 bytes"), "%s", error);
+}
+
+/* ---- NUMA ------------------------------------------------------------------------------------ */
+
+/* With all directories above it. */
+static void make_directory(const char *root, const char *format, int number, int other)
+{
+    char path[2 * PATH_BYTES];
+    int at = snprintf(path, sizeof path, "%s/", root);
+    (void)snprintf(path + at, sizeof path - (size_t)at, format, number, other);
+    for (char *slash = strchr(path + at, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+    }
+    cr_assert(mkdir(path, 0700) == 0, "%s", path);
+}
+
+static void make_card(const char *root, const char *address, const char *node)
+{
+    char path[2 * PATH_BYTES];
+    (void)snprintf(path, sizeof path, "bus/pci/devices/%s", address);
+    make_directory(root, path, 0, 0);
+    (void)snprintf(path, sizeof path, "%s/bus/pci/devices/%s/numa_node", root, address);
+    FILE *file = fopen(path, "w");
+    cr_assert(file != NULL && fputs(node, file) >= 0 && fclose(file) == 0, "%s", path);
+}
+
+/* A directory as the kernel's /sys: so many nodes of two cores each, and two cards. */
+static void make_sysfs(char root[PATH_BYTES], int nodes)
+{
+    new_directory(root);
+    make_card(root, "0000:3b:00.0", "1\n");
+    make_card(root, "0001:02:00.1", "-1\n");
+    for (int node = 0; node < nodes; node++)
+        make_directory(root, "devices/system/node/node%d", node, 0);
+    for (int core = 0; core < 2 * nodes; core++)
+        make_directory(root, "devices/system/cpu/cpu%d/node%d", core, core / 2);
+}
+
+static int remove_one(const char *path, const struct stat *found, int kind, struct FTW *place)
+{
+    (void)found, (void)kind, (void)place;
+    return remove(path);
+}
+
+static void remove_sysfs(const char *root)
+{
+    cr_assert_eq(nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+static int node_for(const char *root, const char *device, int first_core, uint16_t queues)
+{
+    struct dpdk_options options = {.device = device,
+                                   .queues = queues,
+                                   .pinned = first_core >= 0,
+                                   .first_core = first_core >= 0 ? (uint32_t)first_core : 0};
+    return dpdk_numa_node(root, &options);
+}
+
+Test(dpdk_start, memory_is_near_the_device_or_the_cores)
+{
+    char root[PATH_BYTES];
+    make_sysfs(root, 3);
+    cr_assert_eq(node_for(root, "0000:3b:00.0", -1, 1), 1, "the device's");
+    cr_assert_eq(node_for(root, "3b:00.0", -1, 1), 1, "without a domain");
+    cr_assert_eq(node_for(root, "0000:3b:00.0", 4, 1), 1, "the device is more than the cores");
+    cr_assert_eq(node_for(root, "0001:02:00.1", -1, 1), -1, "the firmware does not say");
+    cr_assert_eq(node_for(root, "0001:02:00.1", 4, 2), 2, "then the cores do");
+    cr_assert_eq(node_for(root, "net_vhost0,iface=/x", 2, 2), 1, "a device of no place");
+    cr_assert_eq(node_for(root, "net_vhost0,iface=/x", 3, 2), -1, "cores of two nodes");
+    cr_assert_eq(node_for(root, "net_vhost0,iface=/x", 5, 2), -1, "no such core");
+    cr_assert_eq(node_for(root, "net_vhost0,iface=/x", -1, 2), -1, "not pinned");
+    cr_assert_eq(node_for(root, "0000:99:00.0", -1, 1), -1, "no such device");
+    remove_sysfs(root);
+}
+
+Test(dpdk_start, one_node_is_no_choice)
+{
+    char root[PATH_BYTES];
+    make_sysfs(root, 1);
+    cr_assert_eq(node_for(root, "0000:3b:00.0", 0, 1), -1);
+    cr_assert_eq(node_for(root, "net_vhost0,iface=/x", 0, 1), -1);
+    remove_sysfs(root);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static void told(const struct dpdk_options *options, int numa_node, const char *expected)
+{
+    struct dpdk_arguments arguments;
+    char text[512] = "";
+    dpdk_arguments_make(&arguments, options, 100, 3, numa_node);
+    for (int i = 0; i < arguments.count; i++) {
+        size_t at = strlen(text);
+        (void)snprintf(text + at, sizeof text - at, "%s%s", i > 0 ? " " : "", arguments.words[i]);
+    }
+    cr_assert_null(arguments.words[arguments.count]);
+    cr_assert_str_eq(text, expected);
+}
+
+Test(dpdk_start, what_dpdk_is_told)
+{
+    struct dpdk_options options = {.device = "0000:3b:00.0", .hugepages = true};
+    told(&options, -1,
+         "belay --no-telemetry --log-level=*:error -l 3 -m 100 --single-file-segments --in-memory "
+         "-a 0000:3b:00.0");
+    told(&options, 0,
+         "belay --no-telemetry --log-level=*:error -l 3 --socket-mem 100 --single-file-segments "
+         "--in-memory -a 0000:3b:00.0");
+    told(&options, 2,
+         "belay --no-telemetry --log-level=*:error -l 3 --socket-mem 0,0,100 "
+         "--single-file-segments --in-memory -a 0000:3b:00.0");
+    options = (struct dpdk_options){.device = "net_null0"};
+    told(&options, 2, /* ordinary memory cannot be asked for by node */
+         "belay --no-telemetry --log-level=*:error -l 3 -m 100 --single-file-segments --no-huge "
+         "--no-shconf --no-pci");
+}
+
+Test(dpdk_start, the_last_node_fits)
+{
+    struct dpdk_options options = {.device = "0000:3b:00.0", .hugepages = true};
+    struct dpdk_arguments arguments;
+    dpdk_arguments_make(&arguments, &options, UINT32_MAX, 3, DPDK_NUMA_NODES_MAX - 1);
+    cr_assert_str_eq(strrchr(arguments.memory, ','), ",4294967295");
+    cr_assert_eq(strlen(arguments.memory), 2 * (DPDK_NUMA_NODES_MAX - 1) + 10);
 }
