@@ -14,6 +14,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+#ifndef MAP_HUGE_2MB
+#define MAP_HUGE_2MB (21 << MAP_HUGE_SHIFT)
+#endif
+
 #define HUGEPAGE_BYTES ((size_t)2 << 20)
 
 enum { ARENA_ALIGNMENT = 64 };
@@ -71,7 +75,8 @@ int arena_create(struct arena *arena, size_t bytes, bool want_hugepages, bool pr
     if (arena->bytes == 0)
         return -ENOMEM;
     if (want_hugepages) {
-        arena->base = map(arena->bytes, MAP_HUGETLB);
+        /* Of this size, to which the arena is rounded up, and not of the machine's default. */
+        arena->base = map(arena->bytes, MAP_HUGETLB | MAP_HUGE_2MB);
         arena->hugepages = arena->base != NULL;
         if (arena->base == NULL) {
             arena->base = map_aligned(arena->bytes);

@@ -8,6 +8,25 @@
 
 #include "hw/arena.h"
 
+/* What the kernel was asked for last as hugepages (0 = nothing), and whether it has any. */
+static int hugepages_flags;
+static bool no_hugepages;
+
+void *__real_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
+void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset);
+
+void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
+{
+    if (flags & MAP_HUGETLB) {
+        hugepages_flags = flags;
+        if (no_hugepages) {
+            errno = ENOMEM;
+            return MAP_FAILED;
+        }
+    }
+    return __real_mmap(address, bytes, protection, flags, file, offset);
+}
+
 static void use_up(bool want_hugepages, bool prefault)
 {
     struct arena arena;
@@ -42,6 +61,34 @@ Test(arena, ordinary_pages_prefaulted)
 Test(arena, hugepages_or_what_there_is)
 {
     use_up(true, true);
+}
+
+/* A machine's default may be 1 GiB, of which arenas are no multiple. */
+Test(arena, hugepages_are_asked_for_by_their_size)
+{
+    struct arena arena;
+    cr_assert_eq(arena_create(&arena, 3 << 20, true, false), 0);
+    cr_assert_eq((hugepages_flags >> MAP_HUGE_SHIFT) & MAP_HUGE_MASK, 21, "2^21 bytes");
+    cr_assert_eq(arena.bytes, 4 << 20);
+    arena_destroy(&arena);
+}
+
+Test(arena, without_hugepages_others_do)
+{
+    struct arena arena;
+    no_hugepages = true;
+    cr_assert_eq(arena_create(&arena, 3 << 20, true, true), 0);
+    cr_assert(!arena.hugepages);
+    memset(arena_take(&arena, arena.bytes), 1, arena.bytes);
+    arena_destroy(&arena);
+}
+
+Test(arena, ordinary_pages_are_no_hugepages)
+{
+    struct arena arena;
+    cr_assert_eq(arena_create(&arena, 3 << 20, false, false), 0);
+    cr_assert_eq(hugepages_flags, 0);
+    arena_destroy(&arena);
 }
 
 Test(arena, prefaulted_pages_are_resident)
