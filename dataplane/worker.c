@@ -150,6 +150,15 @@ static void look_at_turn(struct worker *worker, bool worked, uint64_t began_ns, 
                   (unsigned long long)(took_ns / 1000));
 }
 
+static void say_not_pinned(const struct worker *worker, uint32_t core, int error)
+{
+    journal_write(JOURNAL_WARN, "not_pinned",
+                  "worker=%u core=%u error=\"%s\" what=\"%s: choose another pin_first_core\"",
+                  worker->index, core, strerrordesc_np(error),
+                  error == EINVAL ? "there is no such core, or this process' cpuset leaves it out"
+                                  : "this process may not choose its cores");
+}
+
 static void *worker_main(void *context)
 {
     struct worker *worker = context;
@@ -159,9 +168,8 @@ static void *worker_main(void *context)
         uint32_t core = (uint32_t)worker->options->first_core + worker->index;
         int result = cores_pin(core);
 
-        if (result < 0)
-            journal_write(JOURNAL_WARN, "not_pinned", "worker=%u core=%u error=%d", worker->index,
-                          core, result);
+        if (result < 0) /* it works, but where the kernel has it */
+            say_not_pinned(worker, core, -result);
     }
     int begun = port_thread_begin(worker->clients);
     if (begun == 0)

@@ -195,6 +195,15 @@ def test_bad_flags_and_variables():
     expect("valid" in out, f"it says so: {out!r}")
 
 
+def test_a_core_that_is_not_there():
+    """It says so in words, and works all the same."""
+    cluster = Cluster(nodes=1, settings={"pin_first_core": 1023}).start()
+    said = re.findall(r"event=not_pinned worker=0 core=1023 (.*)", cluster[1].log())
+    equal(said, ['error="Invalid argument" what="there is no such core, or this process\' cpuset '
+                 'leaves it out: choose another pin_first_core"'], "what the log says")
+    cluster.release("job", cluster.acquire("job"))
+
+
 def test_changed_facts_are_refused():
     """What was fixed when the cluster was formed cannot be changed by editing the file."""
     cluster = Cluster(nodes=1).start()
