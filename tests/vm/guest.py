@@ -2,7 +2,7 @@
 """Guests: Debian's kernel under QEMU's emulation, with the devices that a test names.
 
 A guest runs one program of this machine, whose files it sees read-only. It needs no image, no
-network and no KVM, and is up in about ten seconds. The console is shown if it does not go well.
+network and no KVM, and is up in about five seconds. The console is shown if it does not go well.
 """
 import os
 import re
@@ -100,7 +100,7 @@ def run(name, program, arguments=(), modules=(), devices=(), kernel_options=(), 
     """
     log_path = os.path.join(WORK, name + ".log")
     words = command(program, list(arguments), list(modules), list(devices), list(kernel_options))
-    # A group of its own is not wanted: whoever ends this process group ends the guest, too.
+    # QEMU stays in this process group, so that whoever ends the group ends the guest with it.
     with open(log_path, "wb") as log, subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT) as qemu:
