@@ -28,6 +28,7 @@ del sys.argv[1:]  # the rest would name tests
 # Emulation: everything takes some fifty times as long as on the machine itself.
 START_SECONDS = 90
 STOP_SECONDS = 30
+LINK_SECONDS = 30
 
 CONFIGURATION = f"""
 node: 1
@@ -109,6 +110,7 @@ def test_a_bound_card_serves_locks():
         wait_until(node.serves, START_SECONDS, "a first lock over the bound card")
         print(f"{PCI}, {DRIVER}: serves {time.monotonic() - started:.1f} s after its start")
         exercise()
+        pull_the_cable(node)
         equal(node.stop(), 0, "belayd's exit code after SIGTERM")
         said = re.search(r"sleeping=(\w+)", node.journal())
         equal(said and said[1], SLEEPING, "what ends a worker's sleep")
@@ -116,6 +118,25 @@ def test_a_bound_card_serves_locks():
         print(node.journal())
         node.process.kill()
         raise
+
+
+def links(node):
+    """What the journal says of the card's link: at the start, and at each change."""
+    return re.findall(r"event=(?:device|link) device=\S+ (?:.* )?link=(\w+)", node.journal())
+
+
+def pull_the_cable(node):
+    """belayd sees it go and come, and serves as before."""
+    wait_until(lambda: links(node)[-1] == "up", LINK_SECONDS, "the link is up to begin with")
+    before = links(node)
+    print("belay-guest: monitor set_link card off", flush=True)
+    wait_until(lambda: links(node) == [*before, "down"], LINK_SECONDS, "the link goes")
+    equal(belay("lock", "job", "--timeout", "2s", "--", "true").returncode, 104, "unreachable")
+    print("belay-guest: monitor set_link card on", flush=True)
+    wait_until(lambda: links(node) == [*before, "down", "up"], LINK_SECONDS, "the link comes")
+    wait_until(node.serves, START_SECONDS, "a lock after that")
+    equal(links(node), [*before, "down", "up"], "what was said about the link")
+    print(f"link: {', '.join(links(node))}")
 
 
 def exercise():

@@ -3,12 +3,17 @@
 
 A guest runs one program of this machine, whose files it sees read-only. It needs no image, no
 network and no KVM, and is up in about five seconds. The console is shown if it does not go well.
+
+The program has QEMU do something, such as pull a cable, by a line "belay-guest: monitor COMMAND" on
+its standard output.
 """
 import os
 import re
 import selectors
 import shutil
+import socket
 import subprocess
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -73,8 +78,8 @@ def make_initramfs(modules):
     return path
 
 
-def command(program, arguments, modules, devices, kernel_options):
-    """The QEMU that runs it."""
+def command(program, arguments, modules, devices, kernel_options, monitor):
+    """The QEMU that runs it; `monitor` is the path of the socket that takes commands for it."""
     files = boot_modules()
     names = [os.path.basename(path)[:-len(".ko")] for path in files]
     initramfs = make_initramfs(files)
@@ -84,7 +89,7 @@ def command(program, arguments, modules, devices, kernel_options):
                "belay_program=" + program, "belay_arguments=" + ",".join(arguments)]
     return ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35",
             "-smp", "2", "-m", "1536", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-serial", "stdio",
+            "-no-reboot", "-serial", "stdio", "-monitor", f"unix:{monitor},server=on,wait=off",
             "-kernel", os.path.join(KERNEL, "boot", "vmlinuz-" + release()), "-initrd", initramfs,
             "-append", " ".join(options + kernel_options), *devices,
             "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,"
@@ -99,15 +104,20 @@ def run(name, program, arguments=(), modules=(), devices=(), kernel_options=(), 
     build/vm/NAME.log, and its end to standard output if that happens and `show` is set.
     """
     log_path = os.path.join(WORK, name + ".log")
-    words = command(program, list(arguments), list(modules), list(devices), list(kernel_options))
+    # A socket's path is short, and WORK's need not be.
+    directory = tempfile.mkdtemp(prefix="belay-vm-")
+    monitor = os.path.join(directory, "monitor")
+    words = command(program, list(arguments), list(modules), list(devices), list(kernel_options),
+                    monitor)
     # QEMU stays in this process group, so that whoever ends the group ends the guest with it.
     with open(log_path, "wb") as log, subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT) as qemu:
         try:
-            text = read_console(qemu, log, time.monotonic() + seconds)
+            text = read_console(qemu, log, time.monotonic() + seconds, monitor)
         finally:
             qemu.kill()
+            shutil.rmtree(directory)
     lines = text.replace("\r", "").split("\n")
     ends = [re.fullmatch(r"belay-guest: exit (\d+)", line) for line in lines]
     status = next((int(end[1]) for end in ends if end), None)
@@ -121,9 +131,32 @@ def run(name, program, arguments=(), modules=(), devices=(), kernel_options=(), 
     raise GuestFailed(f"{name}: the program exited with {status}; the console is {log_path}")
 
 
-def read_console(qemu, log, until):
+class Monitor:
+    """QEMU's, which is told what the guest's program wants of it."""
+
+    WANTED = re.compile(rb"^belay-guest: monitor (.+?)\r*\n", re.MULTILINE)
+
+    def __init__(self, path):
+        self.path, self.socket, self.seen = path, None, 0
+
+    def look(self, text):
+        """Passes on what the console, of which this is all so far, says for the first time."""
+        while found := self.WANTED.search(text, self.seen):
+            self.seen = found.end()
+            if self.socket is None:
+                self.socket = socket.socket(socket.AF_UNIX)
+                self.socket.connect(self.path)
+            self.socket.sendall(found[1] + b"\n")
+
+    def close(self):
+        if self.socket is not None:
+            self.socket.close()
+
+
+def read_console(qemu, log, until, monitor_path):
     """All that it prints until it ends or the time is over."""
     text = b""
+    monitor = Monitor(monitor_path)
     with selectors.DefaultSelector() as selector:
         selector.register(qemu.stdout, selectors.EVENT_READ)
         while selector.select(max(0, until - time.monotonic())):
@@ -133,4 +166,6 @@ def read_console(qemu, log, until):
             log.write(piece)
             log.flush()
             text += piece
+            monitor.look(text)
+    monitor.close()
     return text.decode(errors="replace")

@@ -16,7 +16,7 @@ HUB = ["-netdev", "hubport,hubid=1,id=server", "-netdev", "hubport,hubid=1,id=cl
 
 
 def card(options):
-    return HUB + ["-device", options + ",netdev=server,addr=0x5,mac=52:54:00:00:00:05"]
+    return HUB + ["-device", options + ",id=card,netdev=server,addr=0x5,mac=52:54:00:00:00:05"]
 
 
 VIRTIO = "virtio-net-pci,disable-legacy=on,iommu_platform=on,ats=on"
