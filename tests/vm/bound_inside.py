@@ -3,9 +3,10 @@
 """In a guest: belayd drives a PCI network card that is bound to a user-space driver; its clients
 are processes behind the guest's other card, which the kernel drives.
 
-    bound_inside.py PCI-ADDRESS DRIVER SLEEPING
+    bound_inside.py PCI-ADDRESS DRIVER SLEEPING [NUMA-NODE]
 
-SLEEPING: what belayd's journal is to say that workers do who have nothing to do.
+SLEEPING: what belayd's journal is to say that workers do who have nothing to do. NUMA-NODE: the
+card is made one of that node, on which its memory must be then.
 """
 import os
 import re
@@ -18,11 +19,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(SOURCE, "tests", "system"))
 
-from check import equal, run, wait_until  # noqa: E402 (found beneath the path above)
+from check import equal, expect, run, wait_until  # noqa: E402 (found beneath the path above)
 
 BELAYD = os.path.join(SOURCE, "build", "release", "mgmt", "belayd")
 BELAY = os.path.join(SOURCE, "build", "release", "client", "cli", "belay")
 PCI, DRIVER, SLEEPING = sys.argv[1:4]
+NUMA_NODE = sys.argv[4] if len(sys.argv) > 4 else None
 del sys.argv[1:]  # the rest would name tests
 
 # Emulation: everything takes some fifty times as long as on the machine itself.
@@ -59,6 +61,8 @@ def bind():
     device = f"/sys/bus/pci/devices/{PCI}"
     if os.path.exists(device + "/driver"):
         write(device + "/driver/unbind", PCI)
+    if NUMA_NODE:
+        write(device + "/numa_node", NUMA_NODE)
     write(device + "/driver_override", DRIVER)
     write("/sys/bus/pci/drivers_probe", PCI)
     equal(os.path.basename(os.path.realpath(device + "/driver")), DRIVER, "the card's driver")
@@ -83,7 +87,9 @@ class Node:
     def __init__(self):
         write("/tmp/belayd.yaml", CONFIGURATION)
         self.log = open("/tmp/belayd.log", "wb")
-        self.process = subprocess.Popen([BELAYD, "--config", "/tmp/belayd.yaml"],
+        # Core 0 is on node 0: memory on another one is there by choice.
+        self.process = subprocess.Popen(["taskset", "--cpu-list", "0", BELAYD, "--config",
+                                         "/tmp/belayd.yaml"],
                                         stdin=subprocess.DEVNULL, stdout=self.log,
                                         stderr=self.log)
 
@@ -95,6 +101,16 @@ class Node:
     def journal(self):
         with open("/tmp/belayd.log", encoding="utf-8", errors="replace") as file:
             return file.read()
+
+    def hugepages(self):
+        """How many of them are on which node."""
+        found = {}
+        with open(f"/proc/{self.process.pid}/numa_maps", encoding="ascii") as file:
+            for line in file:
+                if "kernelpagesize_kB=2048" in line:
+                    for node, count in re.findall(r" N(\d+)=(\d+)", line):
+                        found[node] = found.get(node, 0) + int(count)
+        return found
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -108,7 +124,12 @@ def test_a_bound_card_serves_locks():
     try:
         started = time.monotonic()
         wait_until(node.serves, START_SECONDS, "a first lock over the bound card")
-        print(f"{PCI}, {DRIVER}: serves {time.monotonic() - started:.1f} s after its start")
+        print(f"{PCI}, {DRIVER}: serves {time.monotonic() - started:.1f} s after its start, "
+              f"hugepages by node: {node.hugepages()}")
+        # But for a few words of DPDK's own, which go by the core that it was started on.
+        pages = node.hugepages()
+        expect(pages.get(NUMA_NODE or "0", 0) > 0.9 * sum(pages.values()),
+               f"hugepages by node: {pages}")
         exercise()
         pull_the_cable(node)
         equal(node.stop(), 0, "belayd's exit code after SIGTERM")

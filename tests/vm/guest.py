@@ -24,6 +24,7 @@ KERNEL = os.path.join(WORK, "kernel")
 BOOT_MODULES = ["virtio_pci", "9pnet_virtio", "9p"]  # to see this machine's files
 
 LOG_LINES_SHOWN = 80
+MEMORY_MIB = 1536
 
 
 class GuestFailed(Exception):
@@ -88,8 +89,9 @@ def command(program, arguments, modules, devices, kernel_options, monitor):
                "belay_modules=" + ",".join(modules), "belay_kernel=" + KERNEL,
                "belay_program=" + program, "belay_arguments=" + ",".join(arguments)]
     return ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35",
-            "-smp", "2", "-m", "1536", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-serial", "stdio", "-monitor", f"unix:{monitor},server=on,wait=off",
+            "-smp", "2", "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config",
+            "-display", "none", "-no-reboot", "-serial", "stdio",
+            "-monitor", f"unix:{monitor},server=on,wait=off",
             "-kernel", os.path.join(KERNEL, "boot", "vmlinuz-" + release()), "-initrd", initramfs,
             "-append", " ".join(options + kernel_options), *devices,
             "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,"

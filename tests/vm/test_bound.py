@@ -19,6 +19,10 @@ def card(options):
     return HUB + ["-device", options + ",id=card,netdev=server,addr=0x5,mac=52:54:00:00:00:05"]
 
 
+# A core and half of the memory on each; by the firmware the cards are on neither.
+TWO_NODES = [word for node in (0, 1) for word in (
+    "-object", f"memory-backend-ram,id=memory{node},size={guest.MEMORY_MIB // 2}M",
+    "-numa", f"node,nodeid={node},cpus={node},memdev=memory{node}")]
 VIRTIO = "virtio-net-pci,disable-legacy=on,iommu_platform=on,ats=on"
 
 CASES = {
@@ -26,8 +30,9 @@ CASES = {
         "arguments": [SLOT, "vfio-pci", "until_interrupt"], "modules": ["vfio-pci", "virtio_net"],
         "devices": IOMMU + card(VIRTIO), "kernel_options": ["intel_iommu=on"]},
     "e1000e-vfio": {
-        "arguments": [SLOT, "vfio-pci", "until_interrupt"], "modules": ["vfio-pci", "virtio_net"],
-        "devices": IOMMU + card("e1000e"), "kernel_options": ["intel_iommu=on"]},
+        "arguments": [SLOT, "vfio-pci", "until_interrupt", "1"],
+        "modules": ["vfio-pci", "virtio_net"], "devices": IOMMU + card("e1000e") + TWO_NODES,
+        "kernel_options": ["intel_iommu=on"]},
     "e1000e-uio": {
         "arguments": [SLOT, "uio_pci_generic", "at_most_500us"],
         "modules": ["uio_pci_generic", "virtio_net"], "devices": card("e1000e")},
