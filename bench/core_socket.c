@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/core_transport.h"
+
 enum { BUFFER_BYTES = 16 << 20 }; /* of the kernel, for what comes in */
 
 uint64_t core_socket_now_ns(void)
@@ -78,7 +80,7 @@ void core_socket_push(struct core_socket *udp, const struct wire_address *to, co
     unsigned i = udp->out_count;
 
     if (udp->transport.send != NULL) {
-        udp->transport.send(udp->transport.context, (const belay_address *)to, bytes, length);
+        core_transport_send(&udp->transport, to, bytes, length);
         return;
     }
     udp->out_count++;
@@ -90,25 +92,15 @@ void core_socket_push(struct core_socket *udp, const struct wire_address *to, co
         core_socket_flush(udp);
 }
 
-static int receive_by_transport(struct core_socket *udp, struct core *core)
-{
-    belay_packet packets[CORE_SOCKET_BURST];
-    uint32_t count = udp->transport.receive(udp->transport.context, packets, CORE_SOCKET_BURST);
-    uint64_t now_ns = core_socket_now_ns();
-
-    for (uint32_t i = 0; i < count; i++)
-        core_receive(core, now_ns, (const struct wire_address *)&packets[i].from, packets[i].bytes,
-                     packets[i].length);
-    return (int)count;
-}
-
 static int receive(struct core_socket *udp, struct core *core)
 {
-    if (udp->transport.receive != NULL)
-        return receive_by_transport(udp, core);
-    int count = recvmmsg(udp->descriptor, udp->in, CORE_SOCKET_BURST, MSG_DONTWAIT, NULL);
-    uint64_t now_ns = core_socket_now_ns();
+    uint64_t now_ns;
 
+    if (udp->transport.receive != NULL)
+        return (int)core_transport_receive(&udp->transport, core, CORE_SOCKET_BURST,
+                                           core_socket_now_ns, &now_ns);
+    int count = recvmmsg(udp->descriptor, udp->in, CORE_SOCKET_BURST, MSG_DONTWAIT, NULL);
+    now_ns = core_socket_now_ns();
     for (int i = 0; i < count; i++) {
         struct wire_address from = {.ip = {[10] = 0xff, [11] = 0xff},
                                     .port = ntohs(udp->in_from[i].sin_port)};

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/core_transport.h"
+
 /* CLOCK_MONOTONIC stops while the machine is suspended, and leases do not. */
 uint64_t driver_now_ns(void)
 {
@@ -101,8 +103,7 @@ static void sink_send(void *context, const struct wire_address *to, const uint8_
 
     if (client->transport.send != NULL) {
         if (!client->mute)
-            client->transport.send(client->transport.context, (const belay_address *)to, bytes,
-                                   length);
+            core_transport_send(&client->transport, to, bytes, length);
         return;
     }
     if (client->tx_count == DRIVER_TX_MAX)
@@ -454,22 +455,6 @@ static void serve(belay_client *client, struct received *received)
         run_callbacks(client);
 }
 
-static_assert(sizeof(belay_address) == sizeof(struct wire_address), "cast in both directions");
-static_assert(offsetof(belay_address, port) == offsetof(struct wire_address, port), "likewise");
-
-static uint32_t receive_by_transport(belay_client *client, uint64_t *now_ns)
-{
-    belay_packet packets[DRIVER_RX_MAX];
-    uint32_t count = client->transport.receive(client->transport.context, packets, DRIVER_RX_MAX);
-
-    *now_ns = driver_now_ns();
-    assert(count <= DRIVER_RX_MAX);
-    for (uint32_t i = 0; i < count; i++)
-        core_receive(client->core, *now_ns, (const struct wire_address *)&packets[i].from,
-                     packets[i].bytes, packets[i].length);
-    return count;
-}
-
 static uint32_t receive_by_socket(belay_client *client, uint64_t *now_ns)
 {
     int count = receive(client, client->received);
@@ -489,8 +474,10 @@ void driver_send(belay_client *client)
 uint32_t driver_poll(belay_client *client)
 {
     uint64_t now_ns;
-    uint32_t count = client->transport.receive != NULL ? receive_by_transport(client, &now_ns)
-                                                       : receive_by_socket(client, &now_ns);
+    uint32_t count = client->transport.receive != NULL
+                         ? core_transport_receive(&client->transport, client->core, DRIVER_RX_MAX,
+                                                  driver_now_ns, &now_ns)
+                         : receive_by_socket(client, &now_ns);
 
     core_tick(client->core, now_ns);
     driver_send(client);
