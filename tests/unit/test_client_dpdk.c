@@ -16,18 +16,9 @@
 #include "belay/dpdk.h"
 #include "client_fake.h"
 #include "hw/dpdk/dpdk.h"
+#include "plain_check.h"
 
 enum { PORT_BASE = 7400, REQUESTS = 32 };
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: failed: %s: ", __FILE__, __LINE__, #condition);                \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static uint64_t now_ns(void)
 {

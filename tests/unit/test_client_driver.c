@@ -18,16 +18,8 @@
 #include <unistd.h>
 
 #include "belay/belay.h"
+#include "client_check.h"
 #include "client_fake.h"
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: failed: %s (%s)\n", __FILE__, __LINE__, #condition,            \
-                    belay_error_text());                                                           \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 #define LOSS_AHEAD_NS 3000000u /* a lock is lost at most 2 ms before its deadline */
 

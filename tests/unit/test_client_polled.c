@@ -10,16 +10,8 @@
 #include <time.h>
 
 #include "belay/belay.h"
+#include "client_check.h"
 #include "client_fake.h"
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: failed: %s (%s)\n", __FILE__, __LINE__, #condition,            \
-                    belay_error_text());                                                           \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 enum { REQUESTS = 32, FEW = 8 /* one datagram holds them */, PORT_BASE = 7400 };
 

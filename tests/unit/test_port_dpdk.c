@@ -21,6 +21,7 @@
 
 #include "hw/clock.h"
 #include "hw/dpdk/dpdk.h"
+#include "plain_check.h"
 
 enum { SERVICE = 7400, OTHER = 7500, CLIENT = 5000, KILLS = 5, LENGTH_MAX = 1452, QUEUES_MAX = 3 };
 static const uint64_t second_ns = 1000000000;
@@ -31,16 +32,6 @@ struct shape {
 };
 static const struct shape shapes[] = {{1, 1}, {2, 2}, {3, 1}, {3, 2}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s: ", __FILE__, __LINE__, #condition);                \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static struct dpdk_device *open_device(const char *name, uint8_t host, uint16_t queues)
 {
