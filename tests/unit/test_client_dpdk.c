@@ -18,7 +18,7 @@
 #include "hw/dpdk/dpdk.h"
 #include "plain_check.h"
 
-enum { PORT_BASE = 7400, REQUESTS = 32 };
+enum { PORT_BASE = 7400, ECHO = 7500, REQUESTS = 32, DATAGRAM_BYTES_MAX = 1400 };
 
 static uint64_t now_ns(void)
 {
@@ -52,13 +52,26 @@ static void answer(struct fake *fake, struct port **ports, struct port_address *
     fake->packets_count = 0;
 }
 
+static void echo(struct port *port)
+{
+    struct port_packet packets[PORT_BURST_MAX];
+    uint32_t count = port_rx_burst(port, packets, PORT_BURST_MAX);
+
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(port_tx_buffer(port), packets[i].bytes, packets[i].length);
+        port_tx_push(port, packets[i].length, &packets[i].from);
+        port_tx_flush(port);
+    }
+}
+
 __attribute__((noreturn)) static void serve(const char *path, int ready)
 {
     struct dpdk_options options = {.net = {.ipv4 = {10, 9, 0, 1}, .ipv4_prefix = 24, .mtu = 1500},
                                    .queues = 1};
     char name[128], error[DPDK_ERROR_BYTES] = "";
     struct port_address client = {.port = 0};
-    struct port *ports[FAKE_NODES];
+    struct port_address echo_bind = {.port = ECHO};
+    struct port *ports[FAKE_NODES], *echo_port;
     struct fake *fake = fake_new(NULL);
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -73,10 +86,60 @@ __attribute__((noreturn)) static void serve(const char *path, int ready)
         struct port_address bind = {.port = (uint16_t)(PORT_BASE + node)};
         CHECK(port_dpdk_open(device, 0, &bind, &ports[node]) == 0, "port of node %u", node);
     }
+    CHECK(port_dpdk_open(device, 0, &echo_bind, &echo_port) == 0, "port that echoes");
     CHECK(write(ready, "", 1) == 1, "pipe");
     for (;;) {
         answer(fake, ports, &client);
+        echo(echo_port);
         (void)sched_yield(); /* there may be more processes than cores */
+    }
+}
+
+/* ---- the transport itself -------------------------------------------------------------------- */
+
+/* In no buffer is the same byte at the same place from before. */
+static uint8_t pattern(uint32_t length, uint32_t at)
+{
+    return (uint8_t)(length * 31 + at * 7 + 1);
+}
+
+static bool is_back(const belay_transport *transport, uint32_t length)
+{
+    belay_packet packet;
+
+    while (transport->receive(transport->context, &packet, 1) == 1) {
+        if (packet.length > 0 && packet.bytes[0] != pattern(length, 0))
+            continue; /* an earlier one that came twice */
+        CHECK(packet.length == length, "%u bytes came back of %u", packet.length, length);
+        CHECK(packet.from.port == ECHO && packet.from.ip[15] == 1, "from somebody else");
+        for (uint32_t i = 0; i < length; i++)
+            CHECK(packet.bytes[i] == pattern(length, i), "byte %u of %u", i, length);
+        return true;
+    }
+    return false;
+}
+
+/* Every byte of datagrams of every length travels, there and back. */
+static void all_lengths(belay_dpdk_port *port)
+{
+    belay_address to = {.ip = {[10] = 0xff, 0xff, 10, 9, 0, 1}, .port = ECHO};
+    uint8_t bytes[DATAGRAM_BYTES_MAX];
+    belay_transport transport;
+
+    belay_dpdk_port_transport(port, &transport);
+    for (uint32_t length = 1; length <= DATAGRAM_BYTES_MAX; length++) {
+        uint64_t give_up_ns = now_ns() + UINT64_C(20000000000), again_ns = 0;
+        for (uint32_t i = 0; i < length; i++)
+            bytes[i] = pattern(length, i);
+        while (!is_back(&transport, length)) {
+            CHECK(now_ns() < give_up_ns, "%u bytes do not come back", length);
+            if (now_ns() >= again_ns) { /* datagrams may be lost */
+                transport.send(transport.context, &to, bytes, length);
+                transport.flush(transport.context);
+                again_ns = now_ns() + UINT64_C(100000000);
+            }
+            (void)sched_yield();
+        }
     }
 }
 
@@ -199,6 +262,7 @@ static void run(const char *path)
     options.address = "10.9.0.2/24";
     options.no_hugepages = true;
     CHECK(belay_dpdk_port_open(&options, &port, error) == BELAY_OK, "%s", error);
+    all_lengths(port);
     belay_client *client = open_client(port, &done);
     acquire(client, "first");
     CHECK(belay_dpdk_port_is_up(port), "the link is down");
