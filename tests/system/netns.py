@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private namespaces: the test process re-executes itself in a network and mount namespace of its
 own, so that nothing of what it sets up outlives it or touches the machine."""
+import ctypes
 import os
+import socket
 import subprocess
 import sys
+import threading
 
 from check import wait_until
 
@@ -30,6 +33,31 @@ def call(*words, given=None):
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
     return done.stdout
+
+
+CLONE_NEWNET = 0x40000000
+EVERY_PROTOCOL = 3  # ETH_P_ALL
+
+
+def raw_socket(namespace, device):
+    """Sends and hears frames on a device in that namespace, or in the test's own (None)."""
+    opened = []
+
+    def open_there():  # a thread enters a namespace alone, and a socket stays in its own
+        if namespace is not None:
+            with open(f"/run/netns/{namespace}", encoding="ascii") as file:
+                if ctypes.CDLL(None).setns(file.fileno(), CLONE_NEWNET) != 0:
+                    return
+        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(EVERY_PROTOCOL))
+        raw.bind((device, 0))
+        opened.append(raw)
+
+    thread = threading.Thread(target=open_there)
+    thread.start()
+    thread.join()
+    if not opened:
+        raise RuntimeError(f"no raw socket on {device} in {namespace}")
+    return opened[0]
 
 
 _networks = {}

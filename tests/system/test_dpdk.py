@@ -3,12 +3,15 @@
 veth pair, a bridge behind the other ends. Clients are ordinary processes on the bridge."""
 import os
 import re
+import select
 import socket
 import subprocess
 
 import frames
-from check import Directory, equal, expect, run
-from harness import Cluster, UNREACHABLE
+import netns
+import wire
+from check import Directory, equal, expect, remember, run, wait_until
+from harness import Cluster, UNREACHABLE, Waiter
 from netns import call, network_of, unshared
 
 REPLAY = os.environ.get("BELAY_REPLAY", "")
@@ -148,6 +151,104 @@ def test_malformed_frames_change_nothing():
     equal(cluster.holders("kept")[0]["token"], token, "what was held")
     equal(counted(["/bin/busybox", "ping", "-c", "3", "10.78.0.1"], r"(\d+) packets received"), 3,
           "echo requests answered afterwards")
+    cluster[1].stop()
+
+
+SPOOFER, NOBODY = "10.78.0.66", "10.78.0.77"
+
+
+class Spoofer:
+    """Host 2, whose kernel has an address of its own and whose test claims to be others, too."""
+
+    def __init__(self, to_mac):
+        call("ip", "-n", "h2", "addr", "replace", SPOOFER + "/24", "dev", "d2")
+        call("ip", "netns", "exec", "h2", "ethtool", "-K", "d2", "tx", "off")
+        self.mac = mac_in(call("ip", "-n", "h2", "-brief", "link", "show", "d2"))
+        self.to_mac = to_mac
+        self.raw = netns.raw_socket("h2", "d2")
+        self.raw.settimeout(20)
+        self.heard = []
+        remember(self)
+
+    def close(self):
+        self.raw.close()
+        call("ip", "-n", "h2", "addr", "flush", "dev", "d2")  # it is a node's in other tests
+
+    def report(self):
+        return f"---- the spoofer heard {len(self.heard)} frames"
+
+    def ends(self, ip):
+        return frames.Ends(mac=self.mac, to_mac=self.to_mac, ip=ip, to_ip="10.78.0.1", port=40000,
+                           to_port=7)
+
+    def claim(self, ip):
+        """That it has this address: questions and answers that nobody asked for."""
+        for operation in (1, 2):
+            self.raw.send(frames.arp_of(self.ends(ip), operation, self.mac, ip, "10.78.0.1"))
+
+    def ping(self, ip):
+        """As if from this address; until the answer comes, all that came before is done with."""
+        number = len(self.heard).to_bytes(2, "big")
+        message = b"\x08\0\0\0\x42\x42" + number + bytes(24)
+        total = frames.checksum(message).to_bytes(2, "big")
+        self.raw.send(frames.ipv4(self.ends(ip), message[:2] + total + message[4:], protocol=1))
+        while not (self.heard and self.heard[-1][34:36] == b"\0\0" and
+                   self.heard[-1][38:42] == b"\x42\x42" + number):
+            self.heard.append(self.raw.recv(2048))
+
+    def ask(self, ip, to_port):
+        """A datagram from this address, whose answer goes where node 1 believes that it is."""
+        ends = self.ends(ip)._replace(to_port=to_port)
+        question = wire.datagram([wire.page_item(wire.STATUS, 1)])
+        self.raw.send(frames.ipv4(ends, frames.udp(ends, question)))
+        while not self.heard_for(ip):
+            self.heard.append(self.raw.recv(2048))
+
+    def heard_for(self, ip):
+        """IPv4 packets to this address that node 1 has sent here."""
+        return [one for one in self.heard if one[6:12] == self.to_mac and
+                one[12:14] == b"\x08\0" and one[30:34] == socket.inet_aton(ip)]
+
+
+def doubts(raw, of_mac, heard):
+    """How often node 1, which has this address, has asked the bridge alone where it is."""
+    while raw in select.select([raw], [], [], 0)[0]:
+        heard.append(raw.recv(2048))
+    return sum(one[:6] != b"\xff" * 6 and one[6:14] == of_mac + b"\x08\x06" and
+               one[20:22] == b"\0\1" for one in heard)
+
+
+def test_a_spoofer_gets_nothing_of_others():
+    """Two hosts on the wire, both of which were answered: one says that it was the other."""
+    network = wire_up()
+    cluster = Cards(network, 1, workers=2)
+    cluster.start(30)
+    spoofer = Spoofer(hardware_address())
+    spoofer.ping(SPOOFER)
+    other = {"prefix": network.prefix(2)}
+    # While the other asks: node 1 doubts, asks again, and takes the answer of whom it asked.
+    heard = []
+    with netns.raw_socket(None, "br0") as raw:
+        def doubted():
+            spoofer.claim(BRIDGE)
+            spoofer.ping(SPOOFER)
+            cluster[1].status()
+            return doubts(raw, spoofer.to_mac, heard) >= 3
+        wait_until(doubted, 30, "node 1 asks the one that it knows, more than once")
+    # While the other waits, and has said nothing since.
+    held = cluster.acquire("passed on", **other)
+    waiter = Waiter(cluster, "passed on")
+    wait_until(lambda: len(cluster.queue("passed on", **other)) == 1, 10, "one waits")
+    spoofer.claim(BRIDGE)
+    spoofer.ping(SPOOFER)
+    cluster.release("passed on", held, **other)
+    waiter.granted(20)
+    spoofer.ping(SPOOFER)
+    equal(len(spoofer.heard_for(BRIDGE)), 0, "frames for the other host that came to the spoofer")
+    # It would have heard them, as it hears its own, and what is for an address of nobody's.
+    expect(len(spoofer.heard_for(SPOOFER)) > 3, "its own answers")
+    spoofer.claim(NOBODY)
+    spoofer.ask(NOBODY, cluster[1].client_address[1])
     cluster[1].stop()
 
 
