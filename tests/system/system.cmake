@@ -36,6 +36,11 @@ if(TARGET belayd AND TARGET belay)
   add_executable(system_mass ${PROJECT_SOURCE_DIR}/tests/system/mass.c)
   target_link_libraries(system_mass PRIVATE belay_wire belay_flags)
 
+  add_test(NAME rules.service_unit
+    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/service_check.py
+      $<TARGET_FILE:belayd> $<TARGET_FILE_DIR:belayd>/belayd.service)
+  set_tests_properties(rules.service_unit PROPERTIES LABELS unit)
+
   belay_system_test(single 60)
   if(TARGET belay_client_dpdk)
     belay_system_test(dpdk_client 120)
