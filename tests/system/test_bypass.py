@@ -52,7 +52,8 @@ class Server(Cluster):
         return "10.78.0.1", {"client": 7400, "peer": 7500}[which]  # which the load asks
 
     def is_ready(self):
-        self[1].check_alive()
+        if not self[1].running():
+            raise RuntimeError("belayd has ended")  # not "not yet"
         return "event=ready" in self[1].log()
 
     @property
