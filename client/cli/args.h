@@ -49,6 +49,12 @@ struct args_values {
     const char *directory;
     uint64_t token;
     bool token_set;
+    /* check-host */
+    const char *cores;
+    const char *device;
+    const char *data_directory;
+    const char *root;
+    bool all;
 };
 
 enum args_kind {

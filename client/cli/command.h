@@ -84,6 +84,7 @@ extern const struct args_command command_list;
 extern const struct args_command command_status;
 extern const struct args_command command_fence;
 extern const struct args_command command_store;
+extern const struct args_command command_check_host;
 
 #define OPTION_AT(field) offsetof(struct args_values, field)
 #define COUNT_OF(list)   (sizeof(list) / sizeof((list)[0]))

@@ -45,6 +45,9 @@ void exit_codes_print(FILE *stream)
         if (meanings[status])
             fprintf(stream, "  %-4d %s\n", exit_code_of((belay_status)status), meanings[status]);
     fprintf(stream, "  %-4d %s\n", EXIT_CODE_ABSENT, "store get: there is no such key");
+    fprintf(stream, "  %-4d %s\n", EXIT_CODE_HOST_UNFIT, "check-host: a warning or an error");
+    fprintf(stream, "  %-4d %s\n", EXIT_CODE_HOST_UNSEEN,
+            "check-host: neither, but something could not be read");
     fprintf(stream, "  %-4d %s\n", EXIT_CODE_NOT_EXECUTABLE, "lock: CMD cannot be executed");
     fprintf(stream, "  %-4d %s\n", EXIT_CODE_NOT_FOUND, "lock: CMD was not found");
     fprintf(stream, "  %-4s %s\n", "else",

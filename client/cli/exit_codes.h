@@ -19,6 +19,8 @@ enum {
     EXIT_CODE_USAGE = 100,
     EXIT_CODE_STATUS_BASE = 100,
     EXIT_CODE_ABSENT = 120,         /* store get: there is no such key */
+    EXIT_CODE_HOST_UNFIT = 121,     /* check-host: at least one warning or error */
+    EXIT_CODE_HOST_UNSEEN = 122,    /* check-host: neither, but something could not be read */
     EXIT_CODE_NOT_EXECUTABLE = 126, /* as shells have it: CMD is there but cannot be run */
     EXIT_CODE_NOT_FOUND = 127,      /* CMD is not there */
     EXIT_CODE_SIGNAL_BASE = 128,

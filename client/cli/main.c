@@ -12,6 +12,7 @@ static const struct args_command *const commands[] = {
     &command_lock,          &command_acquire, &command_release, &command_renew,
     &command_convert,       &command_holders, &command_queue,   &command_list,
     &command_force_release, &command_status,  &command_fence,   &command_store,
+    &command_check_host,
 };
 
 static const struct args_command *find_command(const char *name)
