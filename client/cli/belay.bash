@@ -37,7 +37,11 @@ _belay() {
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         return
         ;;
-    -d | --dir)
+    --device)
+        mapfile -t COMPREPLY < <(compgen -W "$(cd /sys/class/net 2>/dev/null && echo *)" -- "$word")
+        return
+        ;;
+    -d | --dir | --data-dir | --root)
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
         return
         ;;

@@ -65,8 +65,7 @@ static void print_text(const struct args_values *values, const struct host_findi
         print_part("to set it:", finding->set_by);
         print_part("if left:", finding->costs);
         if (finding->severity != HOST_OK)
-            printf("         %-11sdocs/tuning.md, %s\n", "see:", finding->section);
-        putchar('\n');
+            printf("         %-11sdocs/tuning.md, %s\n\n", "see:", finding->section);
     }
     for (int severity = HOST_ERROR; severity >= HOST_OK; severity--)
         printf("%zu %s%s", host_findings_count(findings, (enum host_severity)severity),

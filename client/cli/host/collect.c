@@ -269,6 +269,8 @@ static struct host_word link_at(const struct host_source *source, const char *pa
     /* Those who ask have seen the directory: no link says "none". */
     if (state == HOST_MISSING)
         return (struct host_word){.state = HOST_KNOWN};
+    if (state == HOST_KNOWN && word.text[0] == '.') /* it becomes part of paths */
+        return (struct host_word){.state = HOST_GARBLED};
     return state == HOST_KNOWN ? word : (struct host_word){.state = (uint8_t)state};
 }
 

@@ -36,7 +36,7 @@ static enum host_state state_of(int error)
 
 static int open_below(const struct host_root *root, const char *path, int flags)
 {
-    flags |= O_CLOEXEC | O_NOCTTY;
+    flags |= flags & O_PATH ? O_CLOEXEC : O_CLOEXEC | O_NOCTTY; /* O_PATH takes few others */
     if (!root->confined)
         return openat(root->fd, path, flags);
     struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_IN_ROOT};

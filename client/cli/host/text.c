@@ -119,8 +119,10 @@ struct host_word host_parse_choice(struct host_text text)
     struct host_text before = cut(&text, '[');
     if (text.count == 0 || before.count > HOST_WORD_BYTES * 4)
         return (struct host_word){.state = HOST_GARBLED};
-    struct host_text chosen = cut(&text, ']');
-    return host_parse_word(chosen);
+    struct host_word word = host_parse_word(cut(&text, ']'));
+    if (word.state == HOST_KNOWN && strpbrk(word.text, "[]"))
+        return (struct host_word){.state = HOST_GARBLED};
+    return word;
 }
 
 /* ---- sets of CPUs ---------------------------------------------------------------------------- */
