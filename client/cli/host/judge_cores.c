@@ -29,12 +29,13 @@ static void judge_isolated(const struct host_facts *facts, struct host_findings 
     struct host_cpus open = host_cpus_without(&facts->cores, &cmdline->isolated);
     host_cpus_text(&facts->cores, given, sizeof given);
     if (host_cpus_count(&open) == 0) {
-        host_cores_text(&facts->cores, list);
-        (void)finding_add(findings, &check, HOST_OK, "the scheduler keeps off %s", list);
+        (void)finding_add(findings, &check, HOST_OK, "the scheduler keeps off %s",
+                          host_cores_text(&facts->cores, list));
         return;
     }
-    struct host_finding *finding = finding_add(findings, &check, HOST_WARNING,
-                                               "the scheduler may put other threads on %s", list);
+    struct host_finding *finding =
+        finding_add(findings, &check, HOST_WARNING, "the scheduler may put other threads on %s",
+                    host_cores_text(&open, list));
     finding_should(finding, "they are isolated");
     finding_set(finding, "kernel command line: isolcpus=managed_irq,domain,%s", given);
     finding_costs(finding, "another thread's time slice: 1 to 4 ms now and then");
