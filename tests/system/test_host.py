@@ -53,6 +53,7 @@ def build(root, text):
             options = rest.split()
         elif kind == "**":
             path, count, repeated = rest.split(" ", 2)
+            repeated = repeated.replace("\\n", "\n")
             with place(root, path).open("w") as file:
                 for _ in range(int(count) // 100):
                     file.write(repeated * 100)

@@ -234,9 +234,9 @@ static const struct change changes[] = {
      "kvm-clock", "kvm-clock"},
     {"rt_runtime", HOST_ADVICE, KERNEL "sched_rt_runtime_us", "-1", "no limit"},
     {"hugepages", HOST_ERROR, "proc/meminfo",
-     NO_SWAP "HugePages_Total: 0\nHugePages_Free: 0\nHugepagesize: 2048 kB\n", "none"},
+     NO_SWAP "HugePages_Total: 0\nHugePages_Free: 0\nHugepagesize: 2048 kB\n", "none, though"},
     {"hugepages", HOST_ADVICE, "proc/meminfo",
-     NO_SWAP "HugePages_Total: 9\nHugePages_Free: 0\nHugepagesize: 2048 kB\n", "none of them"},
+     NO_SWAP "HugePages_Total: 9\nHugePages_Free: 0\nHugepagesize: 2048 kB\n", "none is free"},
     {"node_hugepages", HOST_WARNING,
      "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "0", "node 0"},
     {"transparent_hugepage", HOST_ADVICE, "sys/kernel/mm/transparent_hugepage/enabled",
@@ -291,6 +291,7 @@ static const struct change changes[] = {
      ""},
     {"numa_balancing", HOST_NOT_KNOWN, KERNEL "numa_balancing", NULL, ""},
     {"memlock", HOST_NOT_KNOWN, "proc/self/limits", "Max open files 4096", ""},
+    {"memlock", HOST_NOT_KNOWN, "proc/self/limits", LIMITS("-1", "4096"), ""},
     {"nofile", HOST_NOT_KNOWN, "proc/self/limits", "Max locked memory unlimited", ""},
     {"card_node", HOST_NOT_KNOWN, CARD "numa_node", NULL, ""},
     {"card_node", HOST_NOT_KNOWN, CARD "numa_node", "-1", "-1"},
@@ -405,6 +406,19 @@ Test(host, cores_not_named)
     host_rig_break(&rig, "proc/cmdline", HOST_DENIED);
     judge_with(NULL, NULL, NULL);
     cr_assert(found("cores", HOST_NOT_KNOWN), "which are isolated is not known");
+    free(text);
+}
+
+Test(host, the_innermost_mount)
+{
+    char *text = load_tuned();
+    host_rig_set(&rig, "proc/self/mountinfo",
+                 MOUNT("ext4") "\n41 22 0:9 / /var rw - tmpfs none rw\n22 1 0:8 / / rw - nfs x rw");
+    judge();
+    cr_assert(found("filesystem", HOST_OK), "wherever it stands");
+    host_rig_set(&rig, "proc/self/mountinfo", MOUNT("ext4") "\n" MOUNT("tmpfs"));
+    judge();
+    cr_assert(found("filesystem", HOST_ERROR), "the last one at a place covers the others");
     free(text);
 }
 

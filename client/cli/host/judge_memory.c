@@ -16,6 +16,12 @@ static bool wants_dpdk(const struct host_facts *facts)
     return facts->card.device.asked && facts->card.device.is_pci;
 }
 
+static const char *asked_for(const struct host_facts *facts)
+{
+    bool asked = facts->cmdline.state == HOST_KNOWN && facts->cmdline.hugepages;
+    return asked ? ", though the kernel's command line asks for some" : "";
+}
+
 static void judge_hugepages(const struct host_facts *facts, struct host_findings *findings)
 {
     static const struct host_check check = {"hugepages", SECTION};
@@ -35,24 +41,24 @@ static void judge_hugepages(const struct host_facts *facts, struct host_findings
                           unused, total, kib);
         return;
     }
-    /* None is free: a belayd that runs has them, or somebody else. */
-    struct host_finding *finding = finding_add(
-        findings, &check,
-        total > 0           ? HOST_ADVICE
-        : wants_dpdk(facts) ? HOST_ERROR
-                            : HOST_ADVICE,
-        total > 0 ? "%lld pages of %lld kB, none of them free" : "there are none", total, kib);
+    struct host_finding *finding;
+    if (total > 0) {
+        /* A belayd that runs has them, or somebody else. */
+        finding = finding_add(findings, &check, HOST_ADVICE, "%lld pages of %lld kB, none is free",
+                              total, kib);
+        finding_costs(finding, "nothing, if belayd runs and has them; else it gets none");
+    } else if (wants_dpdk(facts)) {
+        finding = finding_add(findings, &check, HOST_ERROR, "there are none%s", asked_for(facts));
+        finding_costs(finding, "belayd does not start with a PCI device");
+    } else {
+        finding = finding_add(findings, &check, HOST_ADVICE, "there are none%s", asked_for(facts));
+        finding_costs(finding, "tables on ordinary pages: more address translation");
+    }
     finding_should(finding,
                    "what `belayd --check-config` and dpdk.memory ask for; 512 of 2 MiB are "
                    "enough for one device and a million locks");
     finding_set(finding, "kernel command line: default_hugepagesz=2M hugepagesz=2M hugepages=512; "
                          "or sysctl vm.nr_hugepages=512");
-    if (total > 0)
-        finding_costs(finding, "nothing, if belayd runs and has them; else it gets none");
-    else if (wants_dpdk(facts))
-        finding_costs(finding, "belayd does not start with a PCI device");
-    else
-        finding_costs(finding, "tables on ordinary pages: more address translation");
 }
 
 /* The node of the first core. -1 = unknown. */
@@ -208,11 +214,15 @@ static void judge_files(const struct host_facts *facts, struct host_findings *fi
     if (limit->state != HOST_KNOWN) {
         finding_unknown(findings, &check, limit->state, "/proc/self/limits");
     } else if (limit->value >= FILES_MIN) {
-        (void)finding_add(findings, &check, HOST_OK, "enough, in this shell");
+        (void)finding_add(findings, &check, HOST_OK, "%lld, in this shell",
+                          (long long)limit->value);
     } else {
         struct host_finding *finding = finding_add(findings, &check, HOST_WARNING,
                                                    "%lld, in this shell", (long long)limit->value);
-        finding_should(finding, "at least %d, for whoever starts belayd", (int)FILES_MIN);
+        finding_should(finding,
+                       "at least %d, for whoever starts belayd: one for each log segment of each "
+                       "worker, and some dozens",
+                       (int)FILES_MIN);
         finding_set(finding, "LimitNOFILE=65536, which the installed unit has; or ulimit -n 65536");
         finding_costs(finding, "a socket or a file that cannot be opened: a start that fails, or a "
                                "snapshot that a node does not get");
