@@ -94,6 +94,17 @@ Test(host, numbers_and_words)
     cr_assert_eq(host_parse_word(host_text_of("\x1b[31m")).state, HOST_GARBLED);
 }
 
+Test(host, releases)
+{
+    cr_assert_eq(host_parse_release(host_text_of("6.1.0-18-amd64\n")).value, HOST_RELEASE(6, 1));
+    cr_assert_eq(host_parse_release(host_text_of("6.12-rc1")).value, HOST_RELEASE(6, 12));
+    cr_assert_lt(HOST_RELEASE(5, 19), HOST_RELEASE(6, 0));
+    static const char *const bad[] = {"",    "6",    "6.",     ".1",     "x.1",
+                                      "6.x", "-6.1", "1000.1", "6.10000"};
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        cr_assert_eq(host_parse_release(host_text_of(bad[i])).state, HOST_GARBLED, "'%s'", bad[i]);
+}
+
 Test(host, command_line)
 {
     struct host_cmdline line;
@@ -297,7 +308,9 @@ static const struct change changes[] = {
     {"card_node", HOST_NOT_KNOWN, CARD "numa_node", "-1", "-1"},
     {"rmem_max", HOST_NOT_KNOWN, "proc/sys/net/core/rmem_max", NULL, ""},
     {"wmem_max", HOST_NOT_KNOWN, "proc/sys/net/core/wmem_max", NULL, ""},
-    {"io_uring", HOST_NOT_KNOWN, KERNEL "io_uring_disabled", NULL, ""},
+    {"io_uring", HOST_NOT_KNOWN, KERNEL "osrelease", NULL, "osrelease"},
+    {"io_uring", HOST_NOT_KNOWN, KERNEL "osrelease", "6.6.0-1-amd64", "io_uring_disabled"},
+    {"io_uring", HOST_NOT_KNOWN, KERNEL "io_uring_disabled", "-1", "io_uring_disabled"},
     {"filesystem", HOST_NOT_KNOWN, "proc/self/mountinfo", NULL, ""},
     {"write_cache", HOST_NOT_KNOWN, DISK "write_cache", "write around", ""},
     {"io_scheduler", HOST_NOT_KNOWN, DISK "scheduler", NULL, ""},

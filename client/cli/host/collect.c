@@ -503,6 +503,9 @@ void host_collect(const struct host_source *source, const struct host_request *r
     facts->rt_runtime_us = number_at(source, "proc/sys/kernel/sched_rt_runtime_us");
     facts->nmi_watchdog = count_at(source, "proc/sys/kernel/nmi_watchdog");
     facts->io_uring_disabled = count_at(source, "proc/sys/kernel/io_uring_disabled");
+    state = source->read(source->context, "proc/sys/kernel/osrelease", &text);
+    facts->release = state == HOST_KNOWN ? host_parse_release(text)
+                                         : (struct host_number){.state = (uint8_t)state};
     facts->rmem_max = count_at(source, "proc/sys/net/core/rmem_max");
     facts->wmem_max = count_at(source, "proc/sys/net/core/wmem_max");
     if (request->device)

@@ -41,6 +41,9 @@ struct host_number {
 };
 #define HOST_UNLIMITED INT64_MAX
 
+/* A kernel's release as a number that grows with it. */
+#define HOST_RELEASE(major, minor) ((int64_t)(major)*100000 + (minor))
+
 struct host_word {
     uint8_t state; /* enum host_state */
     char text[HOST_WORD_BYTES];
@@ -150,6 +153,7 @@ struct host_facts {
     struct host_number rt_runtime_us;
     struct host_number nmi_watchdog;
     struct host_number io_uring_disabled;
+    struct host_number release; /* HOST_RELEASE() of the kernel */
     struct host_number rmem_max;
     struct host_number wmem_max;
     struct host_card card;

@@ -12,8 +12,14 @@ static void judge_io_uring(const struct host_facts *facts, struct host_findings 
 {
     static const struct host_check check = {"io_uring", SECTION};
     const struct host_number *disabled = &facts->io_uring_disabled;
-    if (disabled->state != HOST_KNOWN) {
-        /* Kernels before 6.6 have no such switch; a filter of system calls cannot be seen here. */
+    bool absent = disabled->state == HOST_MISSING;
+    /* A filter of system calls cannot be seen here: belayd's log says what it got. */
+    if (absent && facts->release.state != HOST_KNOWN) {
+        finding_unknown(findings, &check, facts->release.state, "/proc/sys/kernel/osrelease");
+    } else if (absent && facts->release.value < HOST_RELEASE(6, 6)) {
+        (void)finding_add(findings, &check, HOST_OK,
+                          "allowed: this kernel has no switch against it");
+    } else if (disabled->state != HOST_KNOWN) {
         finding_unknown(findings, &check, disabled->state, "/proc/sys/kernel/io_uring_disabled");
     } else if (disabled->value == 0) {
         (void)finding_add(findings, &check, HOST_OK, "allowed");

@@ -100,6 +100,19 @@ struct host_number host_parse_number(struct host_text text)
     return (struct host_number){HOST_KNOWN, negative ? -(int64_t)value : (int64_t)value};
 }
 
+struct host_number host_parse_release(struct host_text text)
+{
+    uint64_t major = 0, minor = 0;
+    text = host_text_trim(text);
+    struct host_text first = cut(&text, '.');
+    size_t count = 0;
+    while (count < text.count && is_digit(text.bytes[count]))
+        count++;
+    if (!digits(first, 999, &major) || !digits((struct host_text){text.bytes, count}, 9999, &minor))
+        return (struct host_number){.state = HOST_GARBLED};
+    return (struct host_number){HOST_KNOWN, HOST_RELEASE(major, minor)};
+}
+
 struct host_word host_parse_word(struct host_text text)
 {
     struct host_word word = {.state = HOST_GARBLED};

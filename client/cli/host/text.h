@@ -27,6 +27,9 @@ bool host_next_word(struct host_text *rest, struct host_text *word);
 /* Decimal with an optional minus, and nothing else but white space around it. */
 struct host_number host_parse_number(struct host_text text);
 
+/* "6.1.0-18-amd64": HOST_RELEASE(6, 1). */
+struct host_number host_parse_release(struct host_text text);
+
 /* One word of printable ASCII that fits; longer ones and others are garbled. */
 struct host_word host_parse_word(struct host_text text);
 
