@@ -83,7 +83,8 @@ static void judge_filesystem(const struct host_disk *disk, struct host_findings 
         (void)finding_add(findings, &check, HOST_OK, "%s, which has direct I/O", filesystem->text);
     } else {
         (void)finding_add(findings, &check, HOST_NOT_KNOWN,
-                          "%s: whether it has direct I/O is not known; belayd's log says it",
+                          "%s: whether it has direct I/O is not known; if not, belayd's log says "
+                          "event=disk_fallback",
                           filesystem->text);
     }
 }
