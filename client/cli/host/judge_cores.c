@@ -10,8 +10,7 @@
 static const char SECTION[] = "Cores";
 
 enum {
-    /* The shallow states, C1 and its like, say 1 or 2 us on current processors, the next 10 and
-     * more. */
+    /* A rule of this command: it lets C1 and its like pass. docs/tuning.md names it. */
     IDLE_LATENCY_US_MAX = 2,
 };
 

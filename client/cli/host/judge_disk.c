@@ -123,7 +123,7 @@ static void judge_scheduler(const struct host_disk *disk, struct host_findings *
                         "the disk says that it turns%s", is_virtual ? "; it is a virtual one" : "");
         finding_should(finding, "a disk without moving parts");
         finding_set(finding, "another disk");
-        finding_costs(finding, "each durable write waits for the turning disk: milliseconds");
+        finding_costs(finding, "each durable write waits until the disk has turned to its place");
     } else if (strcmp(disk->scheduler.text, "none") == 0) {
         (void)finding_add(findings, &check, HOST_OK, "none");
     } else {

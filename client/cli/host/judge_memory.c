@@ -109,8 +109,8 @@ static void judge_node_hugepages(const struct host_facts *facts, struct host_fin
         findings, &check, HOST_WARNING, "node %d, that of the cores, has none of its own", index);
     finding_should(finding, "hugepages on the node that the workers run on");
     finding_set(finding, "echo 512 > %s/hugepages-2048kB/nr_hugepages", path);
-    finding_costs(finding, "memory of another node: about 100 ns at each touch that misses the "
-                           "caches");
+    finding_costs(finding, "workers get memory of another node: each touch that misses the caches "
+                           "goes there and back");
 }
 
 static void judge_transparent(const struct host_facts *facts, struct host_findings *findings)
