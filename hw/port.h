@@ -36,9 +36,10 @@ static inline bool port_ip_is_ipv4(const uint8_t ip[16])
 
 static inline void port_ip_map(uint8_t ip[16], const uint8_t ipv4[4])
 {
-    memset(ip, 0, 10);
-    memset(ip + 10, 0xff, 2);
-    memcpy(ip + PORT_IPV4_AT, ipv4, 4);
+    /* Put together first and written at once: whoever reads it next need not wait for parts. */
+    uint8_t mapped[16] = {[10] = 0xff, [11] = 0xff};
+    memcpy(mapped + PORT_IPV4_AT, ipv4, 4);
+    memcpy(ip, mapped, sizeof mapped);
 }
 
 struct port_packet {

@@ -20,14 +20,18 @@ enum {
     NAME_BYTES = RTE_ETH_NAME_MAX_LEN,
     BUFFER_BYTES = RTE_MBUF_DEFAULT_BUF_SIZE + 256, /* with what the pool adds */
     OTHER_MIB = 48,                                 /* drivers, rings, DPDK itself */
+    /* A thread's stock of buffers, last in first out, so that those in use stay in its cache: more
+     * than are ever under way to a virtual device. What is beyond it goes round the whole pool. */
+    STOCK_BUFFERS = RTE_MEMPOOL_CACHE_MAX_SIZE,
+    STOCK_BUFFERS_MAX = STOCK_BUFFERS * 3 / 2, /* before DPDK gives some back */
 };
 
 /* ---- DPDK itself ----------------------------------------------------------------------------- */
 
-/* Every descriptor may hold one, every port some bursts, caches of threads and hand-overs some. */
+/* Every descriptor may hold one, every port some bursts, threads' stocks and hand-overs some. */
 static uint32_t buffers_count(const struct dpdk_options *options)
 {
-    uint32_t queue = RX_DESCRIPTORS + TX_DESCRIPTORS + TX_BURST_MAX +
+    uint32_t queue = RX_DESCRIPTORS + TX_DESCRIPTORS + TX_BURST_MAX + STOCK_BUFFERS_MAX +
                      DPDK_PORTS_PER_QUEUE * (WAITING_MAX + 3 * PORT_BURST_MAX);
     return options->queues * (queue + (options->queues - 1u) * 2 * HANDED_OVER_MAX);
 }
@@ -249,8 +253,9 @@ static bool open_device(struct dpdk_device *device, const struct dpdk_options *o
     int numa_node = options->hugepages ? dpdk_numa_node("/sys", options) : -1;
     if (!start_eal(options, numa_node, error))
         return false;
-    device->pool = rte_pktmbuf_pool_create("belay", buffers, 128, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
-                                           numa_node >= 0 ? numa_node : SOCKET_ID_ANY);
+    device->pool =
+        rte_pktmbuf_pool_create("belay", buffers, STOCK_BUFFERS, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+                                numa_node >= 0 ? numa_node : SOCKET_ID_ANY);
     if (device->pool == NULL)
         return dpdk_fails(error, "%u packet buffers do not fit into DPDK's memory: %s", buffers,
                           rte_strerror(rte_errno));

@@ -58,6 +58,7 @@ struct dpdk_queue {
     uint32_t polls;
     uint64_t now_ns;                   /* of some late poll: neighbours are a matter of seconds */
     struct rte_mbuf *tx[TX_BURST_MAX]; /* to be sent by the next flush */
+    bool to_sum[TX_BURST_MAX];         /* which of them net_sum() is still to be called for */
     struct poller *sleeper;            /* woken when another hands something over */
     /* By the number of the other; NULL = none. */
     struct mailbox *given[DPDK_QUEUES_MAX];   /* frames that came there and are ours */
@@ -82,8 +83,8 @@ struct dpdk_device {
 
 /* Receives a burst and gives each frame to whom it is for. */
 void queue_poll(struct dpdk_queue *queue, struct port_counters *counters);
-/* Takes over the buffer, whose frame begins at data_off. */
-void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length);
+/* Takes over the buffer, whose frame begins at data_off; `to_sum`: it lacks its checksum. */
+void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length, bool to_sum);
 /* Sends what is queued; returns how many were dropped. */
 uint32_t queue_flush(struct dpdk_queue *queue);
 /* Frees what others have handed over. */

@@ -21,6 +21,11 @@
 static_assert(RTE_PKTMBUF_HEADROOM >= NET_HEADROOM, "headers fit before a datagram");
 static_assert(RTE_PKTMBUF_HEADROOM % 8 == 0, "datagrams are aligned");
 
+enum {
+    SPARE_BURST = 16, /* buffers asked of the pool at once */
+    PREFETCH_AHEAD = 3,
+};
+
 static struct dpdk_port *dpdk_of(struct port *port)
 {
     return (struct dpdk_port *)port; /* its first member */
@@ -41,7 +46,7 @@ static void queue_questions(struct dpdk_queue *queue)
             rte_pktmbuf_free(buffer);
             return;
         }
-        queue_frame(queue, buffer, length);
+        queue_frame(queue, buffer, length, false);
     }
 }
 
@@ -55,11 +60,25 @@ static void dpdk_tx_flush(struct port *base)
     base->counters.tx_dropped += queue_flush(queue);
 }
 
+/* Where a frame of ordinary size will lie: the peer of a virtual device has read what was there
+ * before, so writing waits for its cache to let go. */
+static void prefetch_frame(const struct rte_mbuf *buffer)
+{
+    const uint8_t *bytes = (const uint8_t *)buffer->buf_addr + RTE_PKTMBUF_HEADROOM;
+    for (int at = -RTE_CACHE_LINE_SIZE; at < 2 * RTE_CACHE_LINE_SIZE; at += RTE_CACHE_LINE_SIZE)
+        __builtin_prefetch(bytes + at, 1);
+}
+
 static struct rte_mbuf *take_buffer(struct dpdk_port *port)
 {
-    if (port->spare_count == 0)
-        return rte_pktmbuf_alloc(port->queue->device->pool);
+    if (port->spare_count == 0) {
+        if (rte_pktmbuf_alloc_bulk(port->queue->device->pool, port->spare, SPARE_BURST) != 0)
+            return rte_pktmbuf_alloc(port->queue->device->pool);
+        port->spare_count = SPARE_BURST;
+    }
     struct rte_mbuf *buffer = port->spare[--port->spare_count];
+    if (port->spare_count >= PREFETCH_AHEAD)
+        prefetch_frame(port->spare[port->spare_count - PREFETCH_AHEAD]);
     rte_pktmbuf_reset(buffer);
     return buffer;
 }
@@ -94,8 +113,8 @@ static void dpdk_tx_push(struct port *base, uint32_t length, const struct port_a
         return;
     }
     uint8_t *bytes = rte_pktmbuf_mtod(buffer, uint8_t *);
-    uint32_t frame_length = net_send(&port->queue->net, bytes, length, base->local.port, to,
-                                     port->queue->now_ns, &frame);
+    uint32_t frame_length = net_send_unsummed(&port->queue->net, bytes, length, base->local.port,
+                                              to, port->queue->now_ns, &frame);
     if (frame_length == 0) { /* counted there; the buffer is simply used again */
         base->counters.tx_errors++;
         return;
@@ -103,7 +122,7 @@ static void dpdk_tx_push(struct port *base, uint32_t length, const struct port_a
     buffer->data_off = (uint16_t)(buffer->data_off - (bytes - frame));
     offload(port->queue->device, buffer, port_ip_is_ipv4(to->ip));
     port->writing = NULL;
-    queue_frame(port->queue, buffer, frame_length);
+    queue_frame(port->queue, buffer, frame_length, !port->queue->device->tx_checksums);
     base->counters.tx_packets++;
     base->counters.tx_bytes += length;
 }

@@ -19,11 +19,12 @@ enum { POLLS_PER_CLOCK = 64 };
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length)
+void queue_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer, uint32_t length, bool to_sum)
 {
     assert(queue->tx_count < TX_BURST_MAX);
     buffer->data_len = (uint16_t)length;
     buffer->pkt_len = length;
+    queue->to_sum[queue->tx_count] = to_sum;
     queue->tx[queue->tx_count++] = buffer;
 }
 
@@ -55,10 +56,21 @@ static uint16_t send_through(struct dpdk_queue *queue)
     return sent;
 }
 
+/* All at the end: a frame's bytes lie in the write buffer right after they were written, in pieces,
+ * and whoever reads them there waits until all of them have reached the cache. */
+static void sum_frames(const struct dpdk_queue *queue)
+{
+    for (uint16_t i = 0; i < queue->tx_count; i++) {
+        if (queue->to_sum[i])
+            net_sum(rte_pktmbuf_mtod(queue->tx[i], uint8_t *));
+    }
+}
+
 uint32_t queue_flush(struct dpdk_queue *queue)
 {
     if (queue->tx_count == 0)
         return 0;
+    sum_frames(queue);
     uint16_t sent = queue->own ? rte_eth_tx_burst(queue->device->port_id, queue->number, queue->tx,
                                                   queue->tx_count)
                                : send_through(queue);
@@ -139,7 +151,7 @@ static bool take_frame(struct dpdk_queue *queue, struct rte_mbuf *buffer)
         return false;
     if (verdict == NET_ANSWER && queue->tx_count < TX_BURST_MAX) {
         buffer->ol_flags = 0;
-        queue_frame(queue, buffer, length);
+        queue_frame(queue, buffer, length, false);
         return true;
     }
     rte_pktmbuf_free(buffer);

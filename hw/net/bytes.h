@@ -27,27 +27,35 @@ static inline void put16(uint8_t *at, uint32_t value)
     at[1] = (uint8_t)value;
 }
 
-/* Adds 16-bit words to a sum (RFC 1071). An odd last byte counts as a word's upper half. */
+/* The halves together, until there is only one. */
+static inline uint32_t sum_fold(uint32_t sum)
+{
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (sum & 0xffff) + (sum >> 16);
+}
+
+/* Adds 16-bit words to a sum (RFC 1071). An odd last byte counts as a word's upper half. Words are
+ * added as they lie in memory, four at a time: turned round, the sum of all is the sum of those
+ * turned round (section 2 B). */
 static inline uint32_t sum_add(uint32_t sum, const uint8_t *bytes, uint32_t length)
 {
-    uint64_t wide = sum;
+    uint64_t wide = 0;
     uint32_t at = 0;
-    for (; at + 4 <= length; at += 4) {
-        uint32_t word;
-        memcpy(&word, bytes + at, 4);
-        wide += __builtin_bswap32(word);
+    for (; at + 8 <= length; at += 8) {
+        uint64_t words;
+        memcpy(&words, bytes + at, 8);
+        wide += (words & UINT32_MAX) + (words >> 32);
     }
-    for (; at + 1 < length; at += 2) {
-        wide += get16(bytes + at);
+    for (; at < length; at += 2) {
+        uint16_t word = 0;
+        memcpy(&word, bytes + at, length - at >= 2 ? 2 : 1);
+        wide += word;
     }
-    if (at < length) {
-        wide += (uint32_t)bytes[at] << 8;
+    while (wide >> 32 != 0) {
+        wide = (wide & UINT32_MAX) + (wide >> 32);
     }
-    /* 32-bit words: their halves are added by the folding. */
-    while (wide >> 16 != 0) {
-        wide = (wide & 0xffff) + (wide >> 16);
-    }
-    return (uint32_t)wide;
+    uint16_t folded = (uint16_t)sum_fold((uint32_t)wide);
+    return sum_fold(sum_fold(sum) + get16((const uint8_t *)&folded));
 }
 
 /* 0xffff: the checksum that was summed along is right. */
@@ -62,7 +70,7 @@ static inline uint32_t sum_pseudo(const uint8_t *addresses, uint32_t address_byt
                                   uint8_t protocol, uint32_t length)
 {
     uint32_t sum = sum_add(0, addresses, 2 * address_bytes) + protocol + length;
-    return (sum & 0xffff) + (sum >> 16);
+    return sum_fold(sum);
 }
 
 static inline bool all_zero(const uint8_t *bytes, size_t length)

@@ -163,6 +163,12 @@ void net_overhear(struct net *net, uint8_t *frame, uint32_t length, uint64_t now
 uint32_t net_send(struct net *net, uint8_t *bytes, uint32_t length, uint16_t from_port,
                   const struct port_address *to, uint64_t now_ns, uint8_t **frame);
 
+/* The same in two steps, for whoever sends many: what the device sums up (tx_checksums), or else
+ * net_sum(), once the bytes that were written have arrived in the cache. */
+uint32_t net_send_unsummed(struct net *net, uint8_t *bytes, uint32_t length, uint16_t from_port,
+                           const struct port_address *to, uint64_t now_ns, uint8_t **frame);
+void net_sum(uint8_t *frame);
+
 /* The next question to a neighbour, as a frame (NET_QUESTION_BYTES_MAX of room). Its length; 0 =
  * none is due. To be called until then after sending. */
 uint32_t net_question(struct net *net, uint8_t *frame);

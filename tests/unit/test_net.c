@@ -296,6 +296,33 @@ Test(net, a_device_may_check_and_complete_checksums)
     free(b);
 }
 
+/* What is summed eight bytes at a time is what is summed by twos, whatever is left over at the end;
+ * and a frame that is summed later is the same frame. */
+Test(net, checksums_of_every_length)
+{
+    struct host *a = host_new(1), *b = host_new(2);
+    struct port_address addresses[2] = {address_of("10.1.1.2:9"), address_of("[fd00::2]:9")};
+    for (int family = 0; family < 2; family++) {
+        introduce(a, b, &addresses[family]);
+        for (uint32_t length = 0; length <= 1400; length++) {
+            cr_assert(say(a, length, &addresses[family]));
+            _Alignas(64) uint8_t buffer[ROOM];
+            uint8_t *frame;
+            memset(buffer, 0xff, sizeof(buffer));
+            for (uint32_t i = 0; i < length; i++)
+                buffer[NET_HEADROOM + i] = pattern(i);
+            cr_assert_eq(net_send_unsummed(&a->net, buffer + NET_HEADROOM, length, 7400,
+                                           &addresses[family], now_ms * ms_ns, &frame),
+                         a->sent.length);
+            net_sum(frame);
+            cr_assert_arr_eq(frame, a->sent.bytes, a->sent.length, "%u bytes", length);
+            cr_assert_eq(hear(b, &a->sent), NET_DATAGRAM, "%u bytes", length);
+        }
+    }
+    free(a);
+    free(b);
+}
+
 /* ---- routes ---------------------------------------------------------------------------------- */
 
 static void through_a_gateway(const char *far, const char *gateway)
