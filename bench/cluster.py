@@ -5,6 +5,7 @@
     cluster.py start --directory DIR --durability disk|memory     prints the endpoints of three
           [--nodes N] [--shards N] [--workers N] [--leases N]     nodes, or of N
           [--dpdk PATH]     one node, whose clients come by a vhost socket there, not by the kernel
+          [--core N]        workers poll and never sleep, on this core and those after it
     cluster.py stop --directory DIR
     cluster.py stop-all --directory DIR     whatever system runs below DIR, at once
 
@@ -23,7 +24,8 @@ import servers  # noqa: E402  (the path is set above)
 STATE = "cluster.json"
 WORKERS_MAX = servers.PORTS_PER_NODE // 2  # each has a port for clients and one for peers
 # Leases of all shards together: five locks of each of 100,000 clients, and some more.
-SETTINGS = {"durability": "disk", "shards": 4, "workers": 1, "leases": 655360, "dpdk": None}
+SETTINGS = {"durability": "disk", "shards": 4, "workers": 1, "leases": 655360, "dpdk": None,
+            "core": None}
 DPDK_HOST, DPDK_PORT = "10.9.0.1", 7400
 
 
@@ -90,6 +92,8 @@ class Cluster(servers.Servers):
         port = {"insecure": True,
                 "dpdk": {"device": f"net_vhost0,iface={socket}", "traffic": "clients",
                          "address": f"{DPDK_HOST}/24", "hugepages": False}}
+        core = self.settings["core"]
+        pinned = {"polling": "busy", "pin_first_core": core}
         return {"node": node,
                 "members": [{"node": one, "client": self.endpoint(one),
                              "peer": f"{servers.LOOPBACK}:{self.port(one, WORKERS_MAX)}"}
@@ -99,7 +103,8 @@ class Cluster(servers.Servers):
                 "limits": {"leases": self.settings["leases"] // shards,
                            "sessions": 131072 // shards, "answers": 1048576 // shards},
                 "data_directory": os.path.join(directory, "data"),
-                "cluster_key_file": self.key(), **(port if socket else {})}
+                "cluster_key_file": self.key(), **(port if socket else {}),
+                **(pinned if core is not None else {})}
 
     def status(self):
         words = [program("BELAY", "client/cli/belay"), "status", "-o", "json"]
@@ -134,6 +139,7 @@ def main():
     for name in ("shards", "leases"):
         parser.add_argument(f"--{name}", type=int, default=SETTINGS[name])
     parser.add_argument("--dpdk", metavar="PATH")
+    parser.add_argument("--core", type=int)
     options = parser.parse_args()
     if options.dpdk and options.nodes != 1:
         parser.error("--dpdk: one node, as there is one client beside its socket: --nodes 1")

@@ -17,7 +17,10 @@ endfunction()
 belay_raw_bench(bare_chain SOURCES bare_chain.c bare_node.c bare_store.c loopback.c
   LIBS belay_hw belay_wire)
 belay_raw_bench(udp_echo SOURCES udp_echo.c echo.c loopback.c LIBS belay_hw belay_wire)
-belay_raw_bench(dpdk_echo SOURCES dpdk_echo.c echo.c loopback.c LIBS belay_dpdk belay_wire)
+belay_raw_bench(dpdk_echo SOURCES dpdk_echo.c echo.c loopback.c virtual.c
+  LIBS belay_dpdk belay_wire)
+belay_raw_bench(lean_locks SOURCES lean_locks.c lean.c lean_answers.c lean_null.c echo.c loopback.c
+  virtual.c ../load/histogram.c LIBS belay_dpdk belay_dataplane)
 belay_raw_bench(disk_rates SOURCES disk_rates.c LIBS belay_hw)
 
 # Compared to what others have made, where it is installed: libck-dev.

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void raw_die(const char *format, ...)
 {
@@ -34,6 +35,11 @@ static const struct option FLAGS[] = {
     {"directory", required_argument, NULL, 'd'},
     {"in-flight", required_argument, NULL, 'f'},
     {"keys", required_argument, NULL, 'k'},
+    {"target", required_argument, NULL, 't'},
+    {"device", required_argument, NULL, 'v'},
+    {"held", required_argument, NULL, 'n'},
+    {"pack", required_argument, NULL, 'p'},
+    {"fault", required_argument, NULL, 'x'},
     {"output", required_argument, NULL, 'o'},
     {"help", no_argument, NULL, 'h'},
     {0},
@@ -63,7 +69,18 @@ __attribute__((noreturn)) static void help(const char *letters, const char *what
     if (strchr(letters, 'f'))
         printf("  --in-flight N       requests under way when pipelined (1024)\n");
     if (strchr(letters, 'k'))
-        printf("  --keys N            in the table (1000000)\n");
+        printf("  --keys N            names, or keys in the table (1000000)\n");
+    if (strchr(letters, 't'))
+        printf("  --target HOST:PORT  the node (a server of the program's own)\n");
+    if (strchr(letters, 'v'))
+        printf("  --device NAME,...   a DPDK device on the way to it (kernel UDP)\n");
+    if (strchr(letters, 'n'))
+        printf("  --held N            locks held at any time (0)\n");
+    if (strchr(letters, 'p'))
+        printf("  --pack N            requests to a datagram (1, then 4, 16 and 32)\n");
+    if (strchr(letters, 'x'))
+        printf("  --fault WORD        what its own server does wrong: token, refused, lost, "
+               "silent, number, drops\n");
     printf("  -o json|table\n");
     exit(0);
 }
@@ -84,6 +101,16 @@ static void take_flag(struct raw_options *options, int flag, const char *value)
         options->in_flight = (uint32_t)number("in-flight", value, 1, 4096);
     else if (flag == 'k')
         options->keys = (uint32_t)number("keys", value, 1024, 1 << 27);
+    else if (flag == 't')
+        options->target = value;
+    else if (flag == 'v')
+        options->device = value;
+    else if (flag == 'n')
+        options->held = (uint32_t)number("held", value, 0, 1 << 27);
+    else if (flag == 'p')
+        options->pack = (uint32_t)number("pack", value, 1, 64);
+    else if (flag == 'x')
+        options->fault = value;
     else if (strcmp(value, "json") == 0)
         options->json = true;
     else if (strcmp(value, "table") != 0)
@@ -97,8 +124,9 @@ void raw_parse(struct raw_options *options, const char *letters, const char *wha
                                     .round_ns = UINT64_C(1000000000),
                                     .directory = ".",
                                     .in_flight = 1024,
-                                    .keys = 1000000};
-    for (int flag; (flag = getopt_long(argc, argv, "d:f:k:o:h", FLAGS, NULL)) != -1;) {
+                                    .keys = 1000000,
+                                    .fault = "none"};
+    for (int flag; (flag = getopt_long(argc, argv, "d:f:k:o:t:v:n:p:x:h", FLAGS, NULL)) != -1;) {
         if (flag == 'h')
             help(letters, what);
         if (flag == '?')
@@ -236,4 +264,32 @@ double raw_quantile_us(struct raw_samples *samples, double quantile)
     qsort(samples->ns, samples->count, sizeof samples->ns[0], compare_ns);
     uint32_t at = (uint32_t)(quantile * samples->count);
     return (double)samples->ns[at < samples->count ? at : samples->count - 1] / 1000;
+}
+
+/* ---- cycles ---------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t raw_cycles(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return now_ns();
+#endif
+}
+
+double raw_cycles_per_ns(void)
+{
+    const uint64_t measured_ns = 10 * UINT64_C(1000000);
+    uint64_t began_ns = now_ns(), began = raw_cycles(), ended_ns;
+    do {
+        ended_ns = now_ns();
+    } while (ended_ns - began_ns < measured_ns);
+    return (double)(raw_cycles() - began) / (double)(ended_ns - began_ns);
 }

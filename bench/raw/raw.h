@@ -23,10 +23,15 @@ struct raw_options {
     bool memory, disk;     /* durabilities wanted */
     uint32_t in_flight;
     uint32_t keys;
+    const char *target, *device; /* NULL = not given */
+    uint32_t held;
+    uint32_t pack;     /* 0 = not given */
+    const char *fault; /* "none" */
 };
 
-/* Reads the flags that `letters` names (m --memory/--disk, d --directory, f --in-flight, k --keys;
- * --rounds, --seconds and -o are everybody's) or ends the program with a sentence. */
+/* Reads the flags that `letters` names (m --memory/--disk, d --directory, f --in-flight, k --keys,
+ * t --target, v --device, n --held, p --pack, x --fault; --rounds, --seconds and -o are
+ * everybody's) or ends the program with a sentence. */
 void raw_parse(struct raw_options *options, const char *letters, const char *what, int argc,
                char **argv);
 
@@ -65,6 +70,10 @@ static inline void raw_sample(struct raw_samples *samples, uint64_t ns)
 }
 /* In microseconds; sorts. 0 when there are none. */
 double raw_quantile_us(struct raw_samples *samples, double quantile);
+
+/* Of the time stamp counter; where there is none, ns. The rate is measured for 10 ms. */
+uint64_t raw_cycles(void);
+double raw_cycles_per_ns(void);
 
 __attribute__((noreturn, format(printf, 1, 2))) void raw_die(const char *format, ...);
 

@@ -5,7 +5,7 @@ find_package(Threads REQUIRED)
 set(capacity "")
 if(BELAY_BENCH)
   set(capacity ";BELAY_CAPACITY=$<TARGET_FILE:bench_capacity>\
-;BELAY_BENCH_PROGRAM=$<TARGET_FILE:belay-bench>")
+;BELAY_BENCH_PROGRAM=$<TARGET_FILE:belay-bench>;BELAY_LEAN_LOCKS=$<TARGET_FILE:raw_lean_locks>")
 endif()
 
 # belay_system_test(name timeout_s): tests/system/test_<name>.py.

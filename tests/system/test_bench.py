@@ -4,10 +4,11 @@ and nothing that it checks is violated. That it finds violations is tests/unit/t
 import os
 import subprocess
 
-from check import Directory, Stopwatch, equal, expect, remember, run
+from check import Directory, Stopwatch, equal, expect, remember, run, wait_until
 from harness import BELAYD, Cluster, Command
 
 PROGRAM = os.environ.get("BELAY_BENCH_PROGRAM", "belay-bench")
+LEAN = os.environ.get("BELAY_LEAN_LOCKS", "lean_locks")
 QUICK = ("--seconds", "2", "--warm-up", "0.3")
 STATUSES = {"ok", "busy", "timed_out", "lost", "unreachable", "refused"}
 
@@ -158,6 +159,24 @@ def test_a_leader_dies():
     longest = max(len(part) for part in
                   "".join("x" if grants else "." for grants in timeline["grants"]).split("x"))
     expect(abs(longest * 10 - gap["ms"]) < 40, "the timeline shows the same gap", longest, gap)
+
+
+def test_lean_client():
+    """It keeps to the protocol: with some locks held at any time and its sessions' windows full,
+    every answer is the one that was due, and nothing of it is left on the node."""
+    cluster = Cluster(nodes=1)
+    cluster.start(settled=True)
+    result = Command([LEAN, "--target", cluster.endpoints(), "--keys", "20000", "--held", "500",
+                      "--seconds", "0.3", "--rounds", "1", "-o", "json"],
+                     dict(os.environ)).wait(60).ok()
+    rows = result.json()["rows"]
+    for pack in (1, 4, 16, 32):
+        expect(rows[f"p{pack}.requests_s"]["median"] > 100, f"{pack} to a datagram", rows)
+    expect(rows["p4.per_datagram"]["median"] > 3, "requests to a datagram",
+           rows["p4.per_datagram"])
+    wait_until(lambda: all(shard["leases"] == shard["sessions"] == 0
+                           for shard in cluster.nodes[1].status()["shards"]), 5,
+               "leases and sessions gone")
 
 
 def test_table_and_progress():

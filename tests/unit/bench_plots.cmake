@@ -24,6 +24,15 @@ if(BELAY_BENCH)
     packed.requests_s)
   belay_raw_check(disk_rates "--seconds 0.05 --directory DIRECTORY" fdatasync.4k.writes_s
     ring.4k.writes_s ring.64k.writes_s)
+  belay_raw_check(dpdk_echo "--seconds 0.05 --in-flight 64" one.p50_us single.requests_s
+    single.server_cycles packed.requests_s)
+  belay_raw_check(lean_locks "--seconds 0.05 --keys 20000 --held 1000"
+    p1.requests_s p1.server_cycles p1.client_cycles p1.client_idle? p1.steady_share? p1.repeats?
+    p4.client_idle? p4.steady_share? p4.repeats? p16.client_idle? p16.steady_share? p16.repeats?
+    p32.requests_s p32.client_idle? p32.steady_share? p32.repeats?)
+  add_test(NAME bench.lean_mistakes COMMAND ${BELAY_PLOT_PYTHON} -B
+    ${PROJECT_SOURCE_DIR}/bench/raw/check_lean.py $<TARGET_FILE:raw_lean_locks>)
+  set_tests_properties(bench.lean_mistakes PROPERTIES LABELS unit TIMEOUT 120)
   belay_raw_check(tables "--keys 20000" index.hit_ns index.miss_ns index.remove_insert_ns)
 endif()
 
