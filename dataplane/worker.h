@@ -30,6 +30,14 @@ enum {
      * must never wait behind a flood of requests, so a turn stays short. */
     WORKER_PEER_BURSTS_MAX = 4,
     WORKER_CLIENT_BURSTS_MAX = 1,
+    WORKER_COOKIES = 64,         /* addresses that are remembered; power of two */
+    WORKER_STRANGERS_TURNS = 64, /* turns between looks at a peer port without peers */
+};
+
+/* A client's address, and the cookie that it has shown to be right in this period. */
+struct worker_cookie {
+    struct wire_address address;
+    uint64_t cookie, period;
 };
 
 /* One item for a shard of another worker of this node. */
@@ -56,6 +64,8 @@ struct worker {
     struct disk *disk; /* NULL in memory durability, like wal */
     struct wal_writer *wal;
     bool wal_full_said;
+    struct worker_cookie cookies[WORKER_COOKIES]; /* by the address' end */
+    uint32_t peerless_turns;
 
     struct shard *shards; /* shards_count of them: index, index + workers, ... */
     uint32_t shards_count;

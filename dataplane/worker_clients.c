@@ -27,13 +27,22 @@ static uint64_t period_of(uint64_t now_ns)
     return now_ns / UINT64_C(60000000000) + 1;
 }
 
-static bool cookie_is_right(const struct worker *worker, const struct wire_address *from,
-                            uint64_t cookie, uint64_t now_ns)
+/* A busy client shows the same cookie with every datagram: it is worked out once a period. */
+static bool cookie_is_right(struct worker *worker, const struct wire_address *from, uint64_t cookie,
+                            uint64_t now_ns)
 {
     uint64_t period = period_of(now_ns);
+    struct worker_cookie *known =
+        &worker->cookies[(from->port + from->ip[15]) & (WORKER_COOKIES - 1)];
 
-    return cookie && (cookie == wire_cookie(from, period, worker->board->cookie_secret) ||
-                      cookie == wire_cookie(from, period - 1, worker->board->cookie_secret));
+    if (known->cookie == cookie && known->period == period &&
+        memcmp(&known->address, from, sizeof *from) == 0)
+        return true;
+    if (!cookie || (cookie != wire_cookie(from, period, worker->board->cookie_secret) &&
+                    cookie != wire_cookie(from, period - 1, worker->board->cookie_secret)))
+        return false;
+    *known = (struct worker_cookie){.address = *from, .cookie = cookie, .period = period};
+    return true;
 }
 
 /* ---- questions to the node ------------------------------------------------------------------- */

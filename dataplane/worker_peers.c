@@ -188,6 +188,11 @@ static void take_datagram(struct worker *worker, const struct port_packet *packe
 
 bool worker_take_peers(struct worker *worker)
 {
+    /* A cluster of one has no peers, and asking the kernel for what never comes costs a tenth of a
+     * turn. What strangers send is taken away, or it would wake a sleeper again and again. */
+    if (worker->options->members_count == 1 &&
+        worker->peerless_turns++ % WORKER_STRANGERS_TURNS != 0)
+        return false;
     return worker_take_bursts(worker, worker->peers, WORKER_PEER_BURSTS_MAX, take_datagram);
 }
 
