@@ -16,6 +16,7 @@ enum {
     AWAY_NS = 300000,    /* nor does a turn of ours take that */
     POLLS_PER_CLOCK = 64,
     NO_SESSION = UINT16_MAX,
+    BURSTS = 4, /* that everything under way is sent in */
 };
 
 static void *room_for(size_t count, size_t bytes)
@@ -167,9 +168,13 @@ static bool write_next(struct lean *lean)
     return release ? write_release(lean) : write_acquire(lean);
 }
 
+/* In bursts: a few datagrams at a time cost both sides more, and while some of all that may be
+ * under way is missing the server has the rest. */
 static bool fill(struct lean *lean, uint32_t pack)
 {
-    uint32_t before = lean->under_way;
+    uint32_t before = lean->under_way, burst = lean->options.in_flight / BURSTS;
+    if (lean->under_way + burst > lean->options.in_flight)
+        return false;
     while (lean->under_way + pack <= lean->options.in_flight && write_next(lean)) {
         for (uint32_t i = 1; i < pack; i++) {
             if (lean->bytes + REQUEST_BYTES_MAX > WIRE_DATAGRAM_BYTES_MAX || !write_next(lean))
