@@ -20,10 +20,6 @@ enum {
     NAME_BYTES = RTE_ETH_NAME_MAX_LEN,
     BUFFER_BYTES = RTE_MBUF_DEFAULT_BUF_SIZE + 256, /* with what the pool adds */
     OTHER_MIB = 48,                                 /* drivers, rings, DPDK itself */
-    /* A thread's stock of buffers, last in first out, so that those in use stay in its cache: more
-     * than are ever under way to a virtual device. What is beyond it goes round the whole pool. */
-    STOCK_BUFFERS = RTE_MEMPOOL_CACHE_MAX_SIZE,
-    STOCK_BUFFERS_MAX = STOCK_BUFFERS * 3 / 2, /* before DPDK gives some back */
 };
 
 /* ---- DPDK itself ----------------------------------------------------------------------------- */

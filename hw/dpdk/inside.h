@@ -19,6 +19,10 @@ enum {
     TX_BURST_MAX = 2 * PORT_BURST_MAX,    /* of all ports of a queue, and questions */
     WAITING_MAX = 4 * PORT_BURST_MAX,     /* received by another port's burst */
     HANDED_OVER_MAX = 2 * PORT_BURST_MAX, /* frames under way from one queue to another */
+    /* A thread's stock of buffers, last in first out, so that those in use stay in its cache: more
+     * than are ever under way to a virtual device. What is beyond it goes round the whole pool. */
+    STOCK_BUFFERS = RTE_MEMPOOL_CACHE_MAX_SIZE,
+    STOCK_BUFFERS_MAX = STOCK_BUFFERS * 3 / 2, /* before DPDK gives some back */
 };
 
 /* A frame on its way from one queue to another. */

@@ -231,10 +231,24 @@ static void dpdk_disarm(struct port *base)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+/* The thread's stock is filled once and given back: its memory is touched now and not later. */
+static void touch_stock(struct rte_mempool *pool)
+{
+    struct rte_mbuf *buffers[STOCK_BUFFERS_MAX];
+    uint32_t count = 0;
+    while (count < STOCK_BUFFERS_MAX &&
+           rte_pktmbuf_alloc_bulk(pool, buffers + count, PORT_BURST_MAX) == 0)
+        count += PORT_BURST_MAX;
+    free_all(buffers, &count);
+}
+static_assert(STOCK_BUFFERS_MAX % PORT_BURST_MAX == 0, "whole bursts");
+
 static int dpdk_thread_begin(struct port *base)
 {
-    (void)base;
-    return rte_lcore_id() != LCORE_ID_ANY || rte_thread_register() == 0 ? 0 : -rte_errno;
+    if (rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() != 0)
+        return -rte_errno;
+    touch_stock(dpdk_of(base)->queue->device->pool);
+    return 0;
 }
 
 /* For all ports of the thread: a second time it does nothing. */
