@@ -198,37 +198,63 @@ def wanted_ratios(results):
     hot_ratios(results, row)
     port_ratios(results, row)
     promises(results, row)
-    row("lookup that finds, one by one, ns: our index / ck_ht",
-        raw(results, "tables", "index.hit_ns"), raw(results, "tables", "ck_ht.hit_ns"), "<=", 1)
-    row("lookup that does not, one by one, ns: our index / ck_ht",
-        raw(results, "tables", "index.miss_ns"), raw(results, "tables", "ck_ht.miss_ns"), "<=", 1)
-    row("lookup that finds, fetched ahead, ns: our index / rte_hash",
-        raw(results, "tables", "index.hit_batch_ns"),
-        raw(results, "tables", "rte_hash.hit_batch_ns"))
+    table_ratios(results, row)
     return rows
 
 
-def packings(results):
-    """Requests per datagram that one node was measured with."""
-    cells = results["cells"].get("packed", {})
-    return sorted({int(at) for figures in cells.values() for at in figures})
+# Programs of bench/raw that look keys up, by how many there are.
+TABLES = {"tables": "1 M keys", "tables_10m": "10 M keys"}
+
+
+def table_ratios(results, row):
+    """ck_ht has no way to fetch ahead: what is fetched ahead is beside its lookups one by one."""
+    for program, size in TABLES.items():
+        def ns(key, program=program):
+            return raw(results, program, f"{key}_ns")
+
+        for key, text in (("hit", "that finds"), ("miss", "that does not")):
+            row(f"lookup {text}, {size}, one by one, ns: our index / ck_ht",
+                ns(f"index.{key}"), ns(f"ck_ht.{key}"), "<=", 1)
+            row(f"lookup {text}, {size}, fetched ahead, ns: our index / ck_ht one by one",
+                ns(f"index.{key}_batch"), ns(f"ck_ht.{key}"), "<=", 1)
+            row(f"lookup {text}, {size}, fetched ahead, ns: our index / rte_hash",
+                ns(f"index.{key}_batch"), ns(f"rte_hash.{key}_batch"))
+        row(f"removal and insertion, {size}, ns: our index / rte_hash",
+            ns("index.remove_insert"), ns("rte_hash.remove_insert"), "<=", 1)
+
+
+PACKINGS = (1, 4, 16, 32)  # requests per datagram, as far as its 1,400 bytes go
+
+
+def lean(results, name, count, figure):
+    """Of a lean client (bench/raw/lean_locks.c): beside `null`, a server that only says yes."""
+    return raw(results, f"lean_{name}", f"p{count}.{figure}")
+
+
+def minus(one, other):
+    return {number: value - other[number] for number, value in one.items() if number in other}
 
 
 def port_ratios(results, row):
     """One node past the kernel: beside the kernel's UDP, and beside a bare echo on the port."""
-    def rate(name, count):
-        return cell(results, "packed", f"belay-one-{name}", count, "commands_s")
-
-    for count in packings(results):
+    ones = dict.fromkeys(lean(results, "dpdk", 1, "server_cycles"), 1)
+    row("one node in memory, 1 per datagram: cycles of its core per request past the kernel, less "
+        "those of a bare echo there", minus(lean(results, "dpdk", 1, "server_cycles"),
+                                            raw(results, "dpdk_echo", "single.server_cycles")),
+        ones, "<=", 450)
+    row("1 per datagram past the kernel, requests/s: what the client alone can drive / the node",
+        lean(results, "null", 1, "steady_requests_s"),
+        lean(results, "dpdk", 1, "steady_requests_s"), ">=", 2)
+    for count in PACKINGS:
         bound = 10 if count == 1 else None
         row(f"one node in memory, {count} per datagram, requests/s: past the kernel / kernel UDP",
-            rate("dpdk", count), rate("kernel", count), ">=" if bound else "", bound)
-    row("one node in memory, 1 per datagram, requests/s: past the kernel / bare echo there",
-        rate("dpdk", 1), raw(results, "dpdk_echo", "single.requests_s"))
+            lean(results, "dpdk", count, "steady_requests_s"),
+            lean(results, "kernel", count, "steady_requests_s"), ">=" if bound else "", bound)
     for waiters in waiter_counts(results):
-        row(f"hand-overs/s of one lock, {waiters} waiters, one node in memory: past the kernel / "
-            "kernel UDP", hand_overs(results, "belay-one-dpdk", waiters),
-            hand_overs(results, "belay-one-kernel", waiters))
+        what = f"hand-overs/s of one lock, {waiters} waiters, one node in memory: past the kernel"
+        there = hand_overs(results, "belay-one-dpdk", waiters)
+        row(f"{what} / kernel UDP", there, hand_overs(results, "belay-one-kernel", waiters))
+        row(f"{what} / etcd", there, hand_overs(results, "etcd", waiters), ">=", 100)
 
 
 def promises(results, row):
@@ -348,9 +374,10 @@ def figure_rows(results):
     for waiters in waiter_counts(results):
         rows.append((f"hand-overs/s of one lock, {waiters} waiters",
                      {s: hand_overs(results, s, waiters) for s in every}))
-    for count in packings(results):
+    for count in PACKINGS:
         rows.append((f"requests/s, {count} per datagram",
-                     {s: cell(results, "packed", s, count, "commands_s") for s in every}))
+                     {s: lean(results, s.removeprefix("belay-one-"), count, "steady_requests_s")
+                      for s in every}))
     for peer in results["cells"].get("equal", {}):
         if peer.startswith("belay"):
             continue

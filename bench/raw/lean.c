@@ -168,14 +168,19 @@ static bool write_next(struct lean *lean)
     return release ? write_release(lean) : write_acquire(lean);
 }
 
+static uint32_t at_most(uint32_t value, uint32_t most)
+{
+    return value < most ? value : most;
+}
+
 /* In bursts: a few datagrams at a time cost both sides more, and while some of all that may be
  * under way is missing the server has the rest. */
 static bool fill(struct lean *lean, uint32_t pack)
 {
-    uint32_t before = lean->under_way, burst = lean->options.in_flight / BURSTS;
-    if (lean->under_way + burst > lean->options.in_flight)
+    uint32_t before = lean->under_way, limit = lean->options.in_flight * at_most(pack, LEAN_DEEPER);
+    if (before + limit / BURSTS > limit)
         return false;
-    while (lean->under_way + pack <= lean->options.in_flight && write_next(lean)) {
+    while (lean->under_way + pack <= limit && write_next(lean)) {
         for (uint32_t i = 1; i < pack; i++) {
             if (lean->bytes + REQUEST_BYTES_MAX > WIRE_DATAGRAM_BYTES_MAX || !write_next(lean))
                 break;
@@ -300,7 +305,7 @@ static void make_names(struct lean *lean)
         name->shard = wire_shard_of(name->text, 0, name->text, LEAN_NAME_BYTES, lean->shards);
     }
     shuffle(lean);
-    while (ring < lean->options.held + lean->options.in_flight)
+    while (ring < lean->options.held + lean->options.in_flight * LEAN_DEEPER)
         ring *= 2;
     lean->granted = room_for(ring, sizeof *lean->granted);
     lean->granted_mask = ring - 1;

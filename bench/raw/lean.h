@@ -28,6 +28,9 @@ enum {
     LEAN_SHARDS_MAX = 64,
     LEAN_TTL_MS = 60000, /* of locks and sessions */
     LEAN_IN_FLIGHT_MAX = 4096,
+    /* So many times as many requests are under way when datagrams hold many: a server that takes a
+     * burst of datagrams must not have taken all that there are, or it waits for the next. */
+    LEAN_DEEPER = 8,
     LEAN_PAUSE_MS = 25, /* without an answer, before the first repetition; each time doubled */
 };
 #define LEAN_GIVE_UP_NS UINT64_C(5000000000)
@@ -37,7 +40,7 @@ struct lean_options {
     struct port_address node;
     uint32_t names;              /* in turn, in random order */
     uint32_t held;               /* so many are held before the oldest is released; < names */
-    uint32_t in_flight;          /* requests under way */
+    uint32_t in_flight;          /* requests under way, with one to a datagram */
     uint32_t sessions_per_shard; /* opened at each shard */
 };
 

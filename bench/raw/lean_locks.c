@@ -28,7 +28,7 @@
 #include "bench/raw/raw.h"
 #include "bench/raw/virtual.h"
 
-enum { PACKS = 4, SESSIONS_PER_SHARD = 8, KEY_BYTES = 32, WARM_UP_SHARE = 4 };
+enum { PACKS = 4, SESSIONS_PER_SHARD = 16, KEY_BYTES = 32, WARM_UP_SHARE = 4 };
 
 static const uint32_t PACK[PACKS] = {1, 4, 16, 32};
 
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
     enum lean_fault fault = lean_fault_of(options.fault);
     if (fault == LEAN_FAULT_COUNT)
         raw_die("--fault: there is no '%s'", options.fault);
-    if (options.held + options.in_flight > options.keys)
+    if (options.held + options.in_flight * LEAN_DEEPER > options.keys)
         raw_die("--keys %u: too few for %u that are held", options.keys, options.held);
     if (options.target == NULL) {
         start_server(&own, fault);
@@ -187,7 +187,9 @@ int main(int argc, char **argv)
     for (uint32_t round = 0; round < options.rounds; round++)
         measure(&lean, &options, &report);
     lean_close(&lean);
-    raw_note(&report, "one session's window is 64 numbers; at most 256 requests under way");
+    raw_note(&report,
+             "one session's window is 64 numbers; 256 requests under way at most, with 4 to a "
+             "datagram 1024, with more 2048");
     raw_print(&report, options.json);
     return 0;
 }
