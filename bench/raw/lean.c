@@ -316,6 +316,7 @@ static void converse(struct lean *lean, void (*ask)(struct lean *), bool (*done)
                      const char *what)
 {
     uint64_t give_up_ns = clock_monotonic_ns() + LEAN_GIVE_UP_NS, asked_ns = 0;
+    lean->asks_on = false;
     while (!done(lean)) {
         if (lean->now_ns - asked_ns >= LEAN_PAUSE_MS * UINT64_C(1000000)) {
             asked_ns = lean->now_ns;
@@ -390,6 +391,28 @@ void lean_open(struct lean *lean, const struct lean_options *options)
     lean_index_sessions(lean);
     make_names(lean);
     lean_reset(lean);
+}
+
+/* ---- the node's own account --------------------------------------------------------------------
+ */
+
+static void ask_account(struct lean *lean)
+{
+    struct wire_page_request *request =
+        lean_item(lean, WIRE_OP_WORKER, 0, sizeof(struct wire_page_request));
+    request->number = lean->accounts_asked;
+}
+
+static bool has_account(struct lean *lean)
+{
+    return lean->account.number == lean->accounts_asked;
+}
+
+struct lean_account lean_account(struct lean *lean)
+{
+    lean->accounts_asked++;
+    converse(lean, ask_account, has_account, "what the node's worker has counted");
+    return lean->account;
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */

@@ -70,6 +70,12 @@ struct lean_session {
     struct lean_request requests[LEAN_WINDOW_MAX]; /* at number % LEAN_WINDOW_MAX */
 };
 
+/* What the node's worker has counted in busy turns that it timed (struct wire_worker_status). */
+struct lean_account {
+    uint64_t number; /* of the question */
+    uint64_t cycles, requests;
+};
+
 /* Since the last lean_reset(). */
 struct lean_counts {
     uint64_t answers;                  /* acquires and releases */
@@ -107,6 +113,8 @@ struct lean {
     /* the datagram that is being filled */
     uint8_t *buffer;
     uint32_t bytes, items;
+    uint64_t accounts_asked;
+    struct lean_account account;
     struct lean_counts counts;
 };
 
@@ -115,6 +123,8 @@ struct lean {
 void lean_open(struct lean *lean, const struct lean_options *options);
 void lean_drive(struct lean *lean, uint32_t pack, uint64_t for_ns);
 void lean_reset(struct lean *lean);
+/* Asks the node for it; requests under way stay so. */
+struct lean_account lean_account(struct lean *lean);
 void lean_close(struct lean *lean);
 
 /* ---- inside (lean*.c) ------------------------------------------------------------------------ */

@@ -173,6 +173,20 @@ static void take_opened(struct lean *lean, const struct wire_item *item)
     }
 }
 
+static void take_account(struct lean *lean, const struct wire_worker_status *status)
+{
+    const struct wire_counter *counters = (const struct wire_counter *)(status + 1);
+    struct lean_account account = {.number = status->number};
+    for (uint16_t i = 0; i < status->count; i++) {
+        if (counters[i].counter == WIRE_COUNT_STAGE_CYCLES)
+            account.cycles += counters[i].value;
+        else if (counters[i].counter == WIRE_COUNT_SAMPLED_REQUESTS)
+            account.requests = counters[i].value;
+    }
+    if (account.number == lean->accounts_asked)
+        lean->account = account;
+}
+
 /* The cookie was too old, or there was none: all that is under way again, with the new one. */
 static void take_notice(struct lean *lean, const struct wire_item *item)
 {
@@ -200,6 +214,9 @@ static void take_item(struct lean *lean, const struct wire_header *header,
         break;
     case WIRE_OP_OPEN:
         take_opened(lean, item);
+        break;
+    case WIRE_OP_WORKER:
+        take_account(lean, (const struct wire_worker_status *)item);
         break;
     case WIRE_OP_NODE:
         take_notice(lean, item);

@@ -128,16 +128,27 @@ static void report_pack(struct raw_report *report, const struct lean *lean, uint
         (double)(counts->repeats + counts->unavailable));
 }
 
+static void report_account(struct raw_report *report, uint32_t pack,
+                           const struct lean_account *before, struct lean_account after)
+{
+    add(report, pack, "node_cycles", "the node's own account: cycles (TSC) per request, busy turns",
+        (double)(after.cycles - before->cycles) / (double)(after.requests - before->requests));
+}
+
 static void measure(struct lean *lean, const struct raw_options *options, struct raw_report *report)
 {
+    const bool asks = options->target != NULL; /* our own server keeps no account */
     for (uint32_t i = 0; i < PACKS; i++) {
         uint32_t pack = options->pack > 0 ? options->pack : PACK[i];
         lean_drive(lean, pack, options->round_ns / WARM_UP_SHARE);
         lean_reset(lean);
+        struct lean_account before = asks ? lean_account(lean) : lean->account;
         do /* what has no answer ends the program in time */
             lean_drive(lean, pack, options->round_ns);
         while (lean->counts.answers == 0);
         report_pack(report, lean, pack);
+        if (asks)
+            report_account(report, pack, &before, lean_account(lean));
         if (options->pack > 0)
             return;
     }
