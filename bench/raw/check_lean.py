@@ -14,7 +14,7 @@ FAULTS = {"token": "its token did not rise", "refused": "not granted", "lost": "
 
 
 def run(program, fault):
-    return subprocess.run([program, "--fault", fault, "--keys", "1024", "--seconds", "0.3",
+    return subprocess.run([program, "--fault", fault, "--keys", "4096", "--seconds", "0.3",
                            "--pack", "4", "--rounds", "1", "-o", "json"], capture_output=True,
                           text=True, timeout=60, check=False)
 
