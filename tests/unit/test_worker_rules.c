@@ -6,6 +6,9 @@
  * the moment they sent: a stamp from before that would end the lease before they think it does. The
  * batch that fills up in the middle of a burst is the one that goes wrong easily.
  *
+ * A cookie that was found right is remembered, of its address and for its period alone. The peer
+ * port of a cluster of one is emptied, though seldom.
+ *
  * A write that failed ends the process: the kernel may report an error once and forget it.
  *
  * The clock, the port and the disk are replaced at link time (-Wl,--wrap).
@@ -38,6 +41,9 @@ static uint64_t received_ns; /* when the last burst or hand-over was taken */
 static uint64_t session;
 static uint64_t number;
 static uint64_t packet_bytes[PORT_BURST_MAX][128];
+static uint32_t bursts;             /* received */
+static bool silence;                /* nothing comes */
+static struct port_packet question; /* bytes not NULL: this comes, once */
 
 uint64_t __wrap_clock_monotonic_ns(void)
 {
@@ -70,6 +76,14 @@ uint32_t __wrap_port_rx_burst(struct port *port, struct port_packet *packets, ui
 {
     (void)port;
     cr_assert_eq(max, PORT_BURST_MAX);
+    bursts++;
+    if (silence)
+        return 0;
+    if (question.bytes != NULL) {
+        packets[0] = question;
+        question.bytes = NULL;
+        return 1;
+    }
     clock_ns += SECOND / 2;
     received_ns = clock_ns;
     for (uint32_t i = 0; i < max; i++) {
@@ -96,6 +110,8 @@ static void open_worker(void)
     world_open(&world, NODE_DISK);
     session = world_open_session(&world, 1, 60000);
     number = 0;
+    bursts = 0;
+    silence = false;
     leader = world_leader(&world);
     clock_ns = world.now_ns;
     memset(&worker, 0, sizeof worker);
@@ -135,6 +151,68 @@ Test(worker_rules, a_batch_that_fills_within_a_burst)
 
     cr_assert(worker_take_bursts(&worker, NULL, 1, take_item));
     stamped_after(first, received_ns);
+}
+
+/* True: it was answered; false: challenged. */
+static bool asks(const struct wire_address *from, uint64_t cookie)
+{
+    struct wire_builder builder;
+    uint8_t *bytes = (uint8_t *)packet_bytes[0];
+    uint64_t before = BOARD_GET(worker.counters->requests);
+    uint64_t challenges = BOARD_GET(worker.counters->challenges);
+
+    wire_builder_start(&builder, bytes, sizeof packet_bytes[0], WIRE_KIND_REQUEST, 0, 0);
+    (void)wire_builder_add(&builder, WIRE_OP_MAP, sizeof(struct wire_page_request));
+    ((struct wire_header *)bytes)->cookie = cookie;
+    question =
+        (struct port_packet){.bytes = bytes, .length = (uint32_t)wire_builder_finish(&builder)};
+    memcpy(&question.from, from, sizeof question.from);
+    packer_init(&worker.replies, NULL, WIRE_KIND_REPLY, 1, 1, NULL);
+    cr_assert(worker_take_clients(&worker));
+    bool answered = BOARD_GET(worker.counters->requests) == before + 1;
+    cr_assert_eq(BOARD_GET(worker.counters->challenges), challenges + (answered ? 0 : 1));
+    return answered;
+}
+
+Test(worker_rules, a_cookie_is_of_one_address_and_grows_old)
+{
+    const uint64_t period_ns = 60 * SECOND;
+    struct wire_address one = world_client(1), other = one;
+
+    other.port = (uint16_t)(one.port + WORKER_COOKIES); /* has the same place */
+    clock_ns = 10 * period_ns;
+    uint64_t of_one = wire_cookie(&one, 11, worker.board->cookie_secret);
+    uint64_t of_other = wire_cookie(&other, 11, worker.board->cookie_secret);
+    cr_assert_not(asks(&one, 0));
+    cr_assert_not(asks(&one, of_other));
+    cr_assert(asks(&one, of_one));
+    cr_assert(asks(&one, of_one));
+    cr_assert_not(asks(&one, of_one + 1));
+    cr_assert_not(asks(&one, 0));
+    cr_assert_not(asks(&other, of_one));
+    cr_assert(asks(&other, of_other));
+    cr_assert_not(asks(&other, of_one));
+    cr_assert(asks(&one, of_one));
+    clock_ns += period_ns; /* the one before still counts */
+    cr_assert(asks(&one, of_one));
+    clock_ns += period_ns;
+    cr_assert_not(asks(&one, of_one));
+}
+
+Test(worker_rules, strangers_at_the_peer_port_of_a_cluster_of_one)
+{
+    struct node_options alone = leader->options;
+
+    silence = true;
+    for (uint32_t turn = 0; turn < 2 * WORKER_STRANGERS_TURNS; turn++)
+        (void)worker_take_peers(&worker);
+    cr_assert_eq(bursts, 2 * WORKER_STRANGERS_TURNS, "peers are heard in every turn");
+    alone.members_count = 1;
+    worker.options = &alone;
+    bursts = 0;
+    for (uint32_t turn = 0; turn < 2 * WORKER_STRANGERS_TURNS; turn++)
+        (void)worker_take_peers(&worker);
+    cr_assert_eq(bursts, 2);
 }
 
 /* The same between workers: what another one hands over comes after the turn began. */
