@@ -42,7 +42,7 @@ set_tests_properties(bench.plan PROPERTIES LABELS unit TIMEOUT 60
   PASS_REGULAR_EXPRESSION "belay-memory, hot 1000\n.*the leader is lost .kill., 3 times")
 add_test(NAME bench.plan_dpdk COMMAND ${PROJECT_SOURCE_DIR}/script/bench --list --quick --only dpdk)
 set_tests_properties(bench.plan_dpdk PROPERTIES LABELS unit TIMEOUT 60
-  PASS_REGULAR_EXPRESSION "dpdk_echo\n.*lean_null\n.*lean_kernel\n.*lean_dpdk\n.*dpdk, hot 1000")
+  PASS_REGULAR_EXPRESSION "dpdk_echo\n.*lean_null\n.*lean_kernel\n.*lean_dpdk\n.*dpdk, hot 64")
 add_test(NAME bench.plan_wrong COMMAND ${PROJECT_SOURCE_DIR}/script/bench --only nobody)
 set_tests_properties(bench.plan_wrong PROPERTIES LABELS unit TIMEOUT 60
   PASS_REGULAR_EXPRESSION "--only: belay, etcd, zookeeper, redis, raw or dpdk, not 'nobody'")
