@@ -242,6 +242,9 @@ def port_ratios(results, row):
         "those of a bare echo there", minus(lean(results, "dpdk", 1, "server_cycles"),
                                             raw(results, "dpdk_echo", "single.server_cycles")),
         ones, "<=", 450)
+    row("the same by the node's own account of its busy turns",
+        minus(lean(results, "dpdk", 1, "node_cycles"),
+              raw(results, "dpdk_echo", "single.server_cycles")), ones)
     row("1 per datagram past the kernel, requests/s: what the client alone can drive / the node",
         lean(results, "null", 1, "steady_requests_s"),
         lean(results, "dpdk", 1, "steady_requests_s"), ">=", 2)
