@@ -12,8 +12,11 @@
 enum {
     BY_ID = 4 * LEAN_SESSIONS_MAX, /* buckets; power of two */
     SLICE_NS = 1000000,
-    SILENCE_NS = 300000, /* no server at work says nothing for so long: it was put off */
-    AWAY_NS = 300000,    /* nor does a turn of ours take that */
+    /* No server says nothing for longer than this, and this for each request of a burst of
+     * datagrams: it was put off. */
+    SILENCE_NS = 250000,
+    SILENCE_NS_EACH = 500,
+    AWAY_NS = 300000, /* nor does a turn of ours take that */
     POLLS_PER_CLOCK = 64,
     NO_SESSION = UINT16_MAX,
     BURSTS = 4, /* that everything under way is sent in */
@@ -132,6 +135,7 @@ static bool write_new(struct lean *lean, uint32_t session_number, uint8_t op, ui
 /* ---- what is asked --------------------------------------------------------------------------- */
 
 enum { REQUEST_BYTES_MAX = sizeof(struct wire_acquire) + LEAN_NAME_BYTES };
+enum { REQUESTS_TO_DATAGRAM = 18 /* more do not fit */ };
 
 /* By the session that holds it: another's would be taken for somebody else's. */
 static bool write_release(struct lean *lean)
@@ -226,6 +230,7 @@ static void look_each_millisecond(struct lean *lean)
 
 struct slice {
     uint64_t began_ns, answers, heard_ns;
+    uint64_t silence_ns; /* longer is a disturbance */
     bool disturbed;
 };
 
@@ -236,7 +241,9 @@ static void end_slice(struct lean *lean, struct slice *slice)
         counts->sound_ns += lean->now_ns - slice->began_ns;
         counts->sound_answers += counts->answers - slice->answers;
     }
-    *slice = (struct slice){lean->now_ns, counts->answers, lean->now_ns, false};
+    slice->began_ns = slice->heard_ns = lean->now_ns;
+    slice->answers = counts->answers;
+    slice->disturbed = false;
 }
 
 static void account(struct lean *lean, struct slice *slice, bool worked, uint64_t spent)
@@ -250,7 +257,7 @@ static void account(struct lean *lean, struct slice *slice, bool worked, uint64_
         slice->heard_ns = lean->now_ns;
     } else {
         counts->idle_cycles += spent;
-        slice->disturbed |= lean->now_ns - slice->heard_ns > SILENCE_NS;
+        slice->disturbed |= lean->now_ns - slice->heard_ns > slice->silence_ns;
     }
     if (lean->now_ns - slice->began_ns >= SLICE_NS)
         end_slice(lean, slice);
@@ -259,7 +266,11 @@ static void account(struct lean *lean, struct slice *slice, bool worked, uint64_
 void lean_drive(struct lean *lean, uint32_t pack, uint64_t for_ns)
 {
     const uint64_t began_ns = lean->now_ns = clock_monotonic_ns();
-    struct slice slice = {began_ns, lean->counts.answers, began_ns, false};
+    struct slice slice = {.began_ns = began_ns,
+                          .answers = lean->counts.answers,
+                          .heard_ns = began_ns,
+                          .silence_ns = SILENCE_NS + PORT_BURST_MAX * SILENCE_NS_EACH *
+                                                         at_most(pack, REQUESTS_TO_DATAGRAM)};
     uint64_t before = raw_cycles();
     while (lean->now_ns - began_ns < for_ns) {
         bool worked = receive(lean);
